@@ -1,0 +1,78 @@
+# Everything a newcomer needs, with python3 and make only. Each command sets itself up and is quick when nothing changed.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.made-in
+DEV := $(VENV)/.installed-dev
+DEMO := $(VENV)/.installed-demo
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help test check demo slow fmt constraints clean FORCE
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: check ## Set up, check and run every test but the slow ones (ARGS="-k filter" to choose)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV) ## The quick checks alone: lint, format, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+# Whoever already has the developers' environment needs no other.
+demo: $(if $(wildcard $(DEV)),$(DEV),$(DEMO)) ## Plan the privacy of a client: a table, and a plot in build/plan.svg
+	@mkdir -p build
+	@$(BIN)/lrdp plan -n 30000 -b 128 --rounds 50 --local-steps 39 --epsilon 8 --delta 1e-5 --plot build/plan.svg
+	@echo "The plot of ε against rounds is in build/plan.svg"
+
+slow: $(DEV) ## The slow tests alone
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+bench-%: benchmarks/%.py $(DEV) ## Run benchmarks/NAME.py, as in: make bench-accounting ARGS="--quick --json"
+	@$(BIN)/python $< $(ARGS)
+
+fmt: $(DEV) ## Format the code and mend what can be mended
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+# Flower holds typer below 0.21, which calls what click 8.5 deprecates, and here a warning is an error.
+constraints: ## Pin anew the newest versions that fit together, in constraints.txt
+	@rm -rf build/constraints && $(PYTHON) -m venv build/constraints
+	@build/constraints/bin/python -m pip --quiet --quiet install torch==2.13.0 "click<8.5" --editable ".[dev,flower]"
+	@{ echo "# Every extra, on Python 3.11 and Linux. Made by: make constraints"; \
+	   build/constraints/bin/python -m pip freeze --all --exclude-editable | sed '/^pip==/d; s/+cpu$$//'; } > build/constraints.txt
+	@mv build/constraints.txt constraints.txt && rm -rf build/constraints
+
+clean: ## Remove everything these commands made
+	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# An environment holds absolute paths: one that was copied or moved here is made anew.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+$(READY): FORCE
+endif
+
+$(READY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "lrdp needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing):" \
+	       "name a newer one, as in 'make PYTHON=python3.12 $(or $(MAKECMDGOALS),test)'." >&2; exit 1; }
+	@echo "Setting up $(VENV)" >&2
+	@$(PYTHON) -m venv --clear $(VENV)
+	@echo "$(CURDIR)" > $@
+
+$(DEV): pyproject.toml constraints.txt $(READY)
+	@echo "Installing the developers' environment: about 1.5 GB, a few minutes, once" >&2
+	@$(PIP) install --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+$(DEMO): pyproject.toml constraints.txt $(READY)
+	@echo "Installing lrdp: a minute, once" >&2
+	@$(PIP) install --constraint constraints.txt --editable ".[plot]"
+	@touch $@
