@@ -1,0 +1,3 @@
+"""Private federated learning that a hospital or a bank can trust."""
+
+__version__ = "0.1.0"

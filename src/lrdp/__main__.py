@@ -1,0 +1,5 @@
+"""``python -m lrdp``."""
+
+from lrdp.cli import main
+
+main()

@@ -1,0 +1,66 @@
+"""What it costs: numbers in, numbers out.
+
+A *mechanism* is an immutable value that says what one private step does. It knows its *dominating pair*; an
+*accountant* folds a history of steps into (ε, δ) by reading pairs; *calibration* inverts an accountant; a *filter* says
+when an adaptive client must stop; a *fleet* holds the books of many clients.
+
+>>> from lrdp.accounting import Adjacency, FixedSizeGaussian, RenyiAccountant
+>>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.427)
+>>> spent = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE).epsilon({step: 10_000}, delta=1e-5)
+>>> round(spent.epsilon, 2)
+6.0
+"""
+
+from lrdp.accounting.accountants import (
+    Accountant,
+    History,
+    PldAccountant,
+    PrivacySpent,
+    RenyiAccountant,
+    TaylorAccountant,
+)
+from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
+from lrdp.accounting.filters import Answer, Filter, RenyiFilter, ReservedSlots
+from lrdp.accounting.fleet import Fleet
+from lrdp.accounting.mechanisms import (
+    Adjacency,
+    FixedSizeGaussian,
+    FixedSizeWithReplacementGaussian,
+    Gaussian,
+    Mechanism,
+    PoissonGaussian,
+    SampledGaussian,
+    TruncatedPoissonGaussian,
+)
+from lrdp.accounting.planning import Option, Plan, Training, options
+
+__all__ = [
+    "Accountant",
+    "Adjacency",
+    "Answer",
+    "Budget",
+    "Calibrated",
+    "Filter",
+    "FixedSizeGaussian",
+    "FixedSizeWithReplacementGaussian",
+    "Fleet",
+    "Gaussian",
+    "History",
+    "Mechanism",
+    "Option",
+    "Plan",
+    "PldAccountant",
+    "PoissonGaussian",
+    "PrivacySpent",
+    "RenyiAccountant",
+    "RenyiFilter",
+    "ReservedSlots",
+    "SampledGaussian",
+    "TaylorAccountant",
+    "Training",
+    "TruncatedPoissonGaussian",
+    "least_noise",
+    "most_rounds",
+    "options",
+    "quietest_batch",
+]

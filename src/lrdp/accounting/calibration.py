@@ -1,0 +1,147 @@
+"""Calibration: the least noise, the most steps, the quietest batch for a budget.
+
+Formal guarantees: every answer is evaluated once more by the accountant asked for, and never exceeds the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Generic, TypeVar
+
+from scipy.optimize import brentq, minimize_scalar
+
+from lrdp.accounting import limits
+from lrdp.accounting.accountants import Accountant, PrivacySpent, RenyiAccountant
+from lrdp.accounting.mechanisms import Mechanism, SampledGaussian
+from lrdp.errors import OutOfReach, Unsupported
+
+AnyMechanism = TypeVar("AnyMechanism", bound=Mechanism)
+AnySampled = TypeVar("AnySampled", bound=SampledGaussian)
+
+_LEAST_NOISE, _START_NOISE, _MOST_NOISE = 1e-2, 64.0, 1e6
+_TOLERANCE = 1e-5  # relative, on σ
+_MOST_ROUNDS = 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What may be spent: (epsilon, delta)."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        limits.positive("epsilon", self.epsilon, "a budget of nothing allows no step")
+        limits.open_unit("delta", self.delta, "it bounds the probability that the guarantee fails")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrated(Generic[AnyMechanism]):
+    """A mechanism that keeps the budget, and what it really spends."""
+
+    mechanism: AnyMechanism
+    spent: PrivacySpent
+
+
+def least_noise(
+    mechanism: AnyMechanism, steps: int, budget: Budget, accountant: Accountant
+) -> Calibrated[AnyMechanism]:
+    """``mechanism`` with the smallest σ, to one part in 10⁵, that keeps ``budget`` over ``steps`` steps."""
+    limits.whole("steps", steps, 1, "no step needs no noise")
+
+    def excess(noise: float) -> float:
+        return accountant.epsilon({mechanism.with_noise(noise): steps}, budget.delta).epsilon - budget.epsilon
+
+    enough, too_little = _bracket_noise(excess, _scouted_noise(mechanism, steps, budget, accountant))
+    if too_little is not None:
+        root = float(brentq(excess, too_little, enough, rtol=_TOLERANCE / 4, xtol=too_little * _TOLERANCE / 4))
+        # The root may lie on either side: step up to the first that holds, never beyond what is known to hold.
+        candidates = [min(root * (1 + _TOLERANCE * up), enough) for up in (0.0, 0.25, 0.5, 1.0)]
+        enough = next((noise for noise in candidates if excess(noise) <= 0), enough)
+    quiet = mechanism.with_noise(enough)
+    return Calibrated(mechanism=quiet, spent=accountant.epsilon({quiet: steps}, budget.delta))
+
+
+def most_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, accountant: Accountant) -> int:
+    """The largest number of rounds of so many steps that keeps ``budget``; 0 if not even one does."""
+    limits.whole("steps per round", steps_per_round, 1, "a round without a step is no round")
+
+    def fits(rounds: int) -> bool:
+        history = {mechanism: rounds * steps_per_round}
+        return accountant.epsilon(history, budget.delta).epsilon <= budget.epsilon
+
+    low, high = 0, max(1, _scouted_rounds(mechanism, steps_per_round, budget, accountant))
+    while fits(high):
+        low, high = high, high * 2 if low == 0 else high + 2 * (high - low)
+        if high > _MOST_ROUNDS:
+            raise OutOfReach(
+                f"more than {low} rounds keep epsilon={budget.epsilon:g}: with so much noise their number is no limit."
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def quietest_batch(
+    with_batch: Callable[[int], AnySampled], largest: int, steps: int, budget: Budget, accountant: Accountant
+) -> Calibrated[AnySampled]:
+    """The batch size up to ``largest`` with the least noise on the mean at its own least σ.
+
+    At equal noise on the mean the quietest batch is the one with the smallest ε, so candidates are compared without
+    calibrating each of them.
+    """
+    limits.whole("largest batch", largest, 1, "an empty batch trains nothing")
+    start = least_noise(with_batch(max(1, largest * 3 // 4)), steps, budget, accountant).mechanism
+
+    @cache
+    def epsilon(batch_size: int) -> float:
+        mechanism = with_batch(batch_size).with_noise(start.noise_on_mean * batch_size)
+        return accountant.epsilon({mechanism: steps}, budget.delta).epsilon
+
+    best = largest
+    if largest > 1:
+        found = minimize_scalar(lambda size: epsilon(round(size)), bounds=(1, largest), options={"xatol": 0.5})
+        best = min((round(found.x), largest), key=epsilon)
+    return least_noise(with_batch(best), steps, budget, accountant)
+
+
+def _scouted_noise(mechanism: Mechanism, steps: int, budget: Budget, accountant: Accountant) -> float:
+    """A σ to start from: Rényi's answer where it has one, because loss distributions explode at small σ."""
+    scout = RenyiAccountant(adjacency=accountant.adjacency)
+    if accountant == scout:
+        return _START_NOISE
+    try:
+        return least_noise(mechanism, steps, budget, scout).mechanism.noise_multiplier
+    except Unsupported:
+        return _START_NOISE
+
+
+def _scouted_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, accountant: Accountant) -> int:
+    scout = RenyiAccountant(adjacency=accountant.adjacency)
+    if accountant == scout:
+        return 1
+    try:
+        return most_rounds(mechanism, steps_per_round, budget, scout)
+    except Unsupported:
+        return 1
+
+
+def _bracket_noise(excess: Callable[[float], float], start: float) -> tuple[float, float | None]:
+    """(σ that keeps the budget, smaller σ that breaks it or None), approached from above."""
+    enough = start
+    while excess(enough) > 0:
+        enough *= 2
+        if enough > _MOST_NOISE:
+            raise OutOfReach(
+                f"no noise multiplier up to {_MOST_NOISE:g} keeps this budget: take fewer steps, a larger epsilon or a "
+                f"larger delta."
+            )
+    while enough > _LEAST_NOISE:
+        smaller = enough / 1.25
+        if excess(smaller) > 0:
+            return enough, smaller
+        enough = smaller
+    return enough, None

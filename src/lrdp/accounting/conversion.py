@@ -1,0 +1,129 @@
+"""From Rényi divergences to (ε, δ) and back, at the best order.
+
+Formal guarantees: the conversion of arXiv 2004.00010v4, Proposition 12, holds at *every* order, so searching for a good
+order can only lose tightness, never soundness — for a composition fixed in advance. Under adaptive participation the
+order may not follow the data: see :mod:`lrdp.accounting.filters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lrdp.accounting.renyi import FloatArray
+
+ORDERS: FloatArray = np.array(
+    [
+        *(
+            1.05,
+            1.1,
+            1.15,
+            1.2,
+            1.3,
+            1.4,
+            1.5,
+            1.75,
+            2,
+            2.5,
+            3,
+            3.5,
+            4,
+            4.5,
+            5,
+            5.5,
+            6,
+            7,
+            8,
+            9,
+            10,
+            11,
+            12,
+            13,
+            14,
+            15,
+        ),
+        *(16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 44, 48, 52, 56, 60, 64, 72, 80, 88, 96, 112, 128, 160, 192, 256),
+        *(320, 384, 512, 768, 1024),
+    ]
+)
+"""The fixed orders of tables and filters: integers where they are cheap, dense where the optimum usually lies."""
+
+
+@dataclass(frozen=True)
+class AtOrder:
+    """A converted value and the order that gave it."""
+
+    value: float
+    order: float
+    at_edge: bool  # the best order is the smallest or largest tried: a wider grid might do better
+
+
+def epsilon_at(divergence: FloatArray, orders: FloatArray, delta: float | FloatArray) -> FloatArray:
+    """ε at each order: ρ + ln((a-1)/a) - (ln δ + ln a)/(a-1), at least 0; what is not a number is +∞."""
+    epsilon = divergence + np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
+    return np.where(np.isnan(epsilon), np.inf, np.maximum(epsilon, 0.0))
+
+
+def delta_at(divergence: FloatArray, orders: FloatArray, epsilon: float) -> FloatArray:
+    """δ at each order, the same inequality solved for δ; at most 1."""
+    log_delta = (orders - 1) * (divergence - epsilon + np.log1p(-1 / orders)) - np.log(orders)
+    return np.where(np.isnan(log_delta), 1.0, np.exp(np.minimum(log_delta, 0.0)))
+
+
+def divergence_allowed(orders: FloatArray, epsilon: float, delta: FloatArray) -> FloatArray:
+    """The Rényi divergence that (ε, δ) leaves room for at each order; negative where there is none."""
+    return epsilon - np.log1p(-1 / orders) + (np.log(delta) + np.log(orders)) / (orders - 1)
+
+
+@dataclass(frozen=True)
+class OrderSearch:
+    """Where to look for the best order: the usual ones, more of them if the best lies at an end, then ever finer."""
+
+    usual: tuple[float, ...]
+    lower: tuple[float, ...] = ()
+    higher: tuple[float, ...] = ()
+    refinements: int = 0
+
+    def smallest(self, objective: Callable[[FloatArray], FloatArray]) -> AtOrder:
+        """The smallest value of ``objective`` found, and its order."""
+        orders = np.array(self.usual, dtype=np.float64)
+        values = objective(orders)
+        index = int(np.argmin(values))
+        extension = np.array({0: self.lower, len(orders) - 1: self.higher}.get(index, ()))
+        if len(extension):
+            orders, values = np.append(orders, extension), np.append(values, objective(extension))
+            sorting = np.argsort(orders)
+            orders, values = orders[sorting], values[sorting]
+        best = best_on_grid(values, orders)
+        if best.at_edge or not np.isfinite(best.value):
+            return best
+        for _ in range(self.refinements):
+            orders = _between_neighbours(orders, int(np.argmin(values)))
+            values = objective(orders)
+            finer = best_on_grid(values, orders)
+            if finer.value < best.value:
+                best = AtOrder(value=finer.value, order=finer.order, at_edge=False)
+        return best
+
+
+FINE_SEARCH = OrderSearch(
+    usual=(2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64),
+    lower=(1.05, 1.1, 1.2, 1.35, 1.6),
+    higher=(90, 128, 180, 256, 360, 512, 720, 1024),
+    refinements=2,
+)
+
+
+def best_on_grid(values: FloatArray, orders: FloatArray) -> AtOrder:
+    """The smallest of the values computed at fixed orders."""
+    best = int(np.argmin(values))
+    return AtOrder(value=float(values[best]), order=float(orders[best]), at_edge=best in (0, len(orders) - 1))
+
+
+def _between_neighbours(orders: FloatArray, index: int) -> FloatArray:
+    low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
+    finer = 1 + np.geomspace(low - 1, high - 1, 9)
+    # High up, whole orders are dense enough, and a sum is cheaper than an integral.
+    return np.unique(np.round(finer)) if high > 24 else finer

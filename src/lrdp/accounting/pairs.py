@@ -1,0 +1,245 @@
+"""Dominating pairs: the two distributions an attacker must tell apart in the worst case.
+
+Every accountant reads a mechanism through its pair, in both directions (P, Q) for removal and (Q, P) for addition, so a
+new mechanism needs one pair and no accountant needs to know which mechanisms exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
+
+from lrdp.accounting.privacy_loss import LossBins
+from lrdp.accounting.renyi import FloatArray, log_excess_replaced, log_excess_sampled
+from lrdp.accounting.taylor import log_excess_taylor
+from lrdp.errors import Unsupported
+
+_ROUND_UP = 1 + 1e-9  # above every error of the arithmetic below it, below every figure anyone reads
+_TABLE = 1 << 14
+_NEWTON_STEPS = 40
+_NEWTON_MISS = 1e-11  # in loss, against bins of 1e-6 at the narrowest
+
+
+class DominatingPair(Protocol):
+    """What an accountant needs to know of a pair (P, Q)."""
+
+    def log_excess(self, orders: FloatArray) -> FloatArray:
+        """log(A - 1), A = E_Q[(P/Q)^order], at least as large for (Q, P)."""
+
+    def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:
+        """The paper's Taylor bound on the same."""
+
+    def loss_spread(self) -> float:
+        """Root mean square of the privacy loss, the scale that a discretisation must resolve."""
+
+    def loss_range(self, tail: float) -> tuple[float, float]:
+        """Losses outside which P (above) and Q (below) hold at most ``tail``."""
+
+    def bins(self, width: float, first: int, last: int) -> LossBins:
+        """Masses in the bins from ``first`` up to, not including, ``last``."""
+
+
+def renyi_divergence(log_excess: FloatArray, orders: FloatArray) -> FloatArray:
+    """D_order from log(A - 1), rounded up; what is not a number is +∞."""
+    divergence = np.logaddexp(0.0, log_excess) / (orders - 1) * _ROUND_UP
+    return np.where(np.isnan(divergence), np.inf, divergence)
+
+
+@dataclass(frozen=True)
+class GaussianMixturePair:
+    """P = w₀ N(0,s²) + Σ_{k≥1} w_k N(k,s²) against Q = N(0,s²); ``weights`` are w₁, w₂, …, and w₀ is the rest.
+
+    One weight is the subsampled Gaussian of [eq:Renyi_ub]: it dominates removal and, reversed, addition, and D(Q‖P) ≤
+    D(P‖Q) (arXiv 1908.10530v1, Theorem 5). Several weights: aligned shifts are the worst (docs/accounting.md).
+    """
+
+    weights: tuple[float, ...]
+    deviation: float
+
+    def log_excess(self, orders: FloatArray) -> FloatArray:
+        self._need_one_weight("Rényi")
+        return log_excess_sampled(self.weights[0], self.deviation, orders)
+
+    def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:
+        self._need_one_weight("Taylor")
+        return log_excess_taylor(self.weights[0], self.deviation, orders, terms)
+
+    def loss_spread(self) -> float:
+        z = np.linspace(-10.0, 10.0 + len(self.weights) / self.deviation, 2001)
+        loss, _ = self._loss_and_slope(z)
+        density = np.exp(loss - z**2 / 2)
+        return float(np.sqrt(np.dot(density, loss**2) / density.sum()))
+
+    def loss_range(self, tail: float) -> tuple[float, float]:
+        reach = float(-ndtri(tail))
+        furthest = reach + self._shifts()[self._weights() > tail].max(initial=1 / self.deviation)
+        top = brentq(lambda z: self._above(z) - tail, 0.0, furthest + 1.0) if self._above(0.0) > tail else 0.0
+        lowest, highest = self._loss_and_slope(np.array([-reach, top]))[0]
+        return float(lowest), float(highest)
+
+    def bins(self, width: float, first: int, last: int) -> LossBins:
+        z = self._position(np.arange(first, last + 1, dtype=np.float64) * width)
+        lower = _normal_masses(z)
+        upper = self._base() * lower
+        for weight, shift in zip(self.weights, self._shifts(), strict=True):
+            upper = upper + weight * _normal_masses(z - shift)
+        return LossBins(
+            width=width,
+            lowest=first,
+            upper=upper,
+            lower=lower,
+            upper_above=self._above(float(z[-1])),
+            lower_below=float(ndtr(z[0])),
+        )
+
+    def _weights(self) -> FloatArray:
+        return np.array(self.weights)
+
+    def _shifts(self) -> FloatArray:
+        return np.arange(1, len(self.weights) + 1) / self.deviation
+
+    def _base(self) -> float:
+        """w₀, the weight of N(0,s²)."""
+        return max(0.0, 1 - sum(self.weights))
+
+    def _above(self, z: float) -> float:
+        """P's mass above z standard deviations."""
+        return self._base() * float(ndtr(-z)) + float(self._weights() @ ndtr(self._shifts() - z))
+
+    def _loss_and_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """log(P/Q) at z standard deviations, convex and increasing, and its derivative."""
+        shifts = self._shifts()[:, None]
+        exponents = shifts * z - shifts**2 / 2
+        peak = np.maximum(exponents.max(axis=0) - 600.0, 0.0)  # only far out, where exp would overflow
+        scaled = np.exp(exponents - peak)
+        near = np.log1p(self._weights() @ np.expm1(np.minimum(exponents, 600.0)))
+        loss = np.where(peak > 0, peak + np.log(self._weights() @ scaled), near)
+        slope = (self._weights() * self._shifts()) @ scaled * np.exp(peak - loss)
+        return loss, slope
+
+    def _position(self, losses: FloatArray) -> FloatArray:
+        """Where the loss takes each value: -∞ below its infimum log w₀; explicit for one weight."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = (np.expm1(losses) + sum(self.weights)) / self.weights[0]
+            z = np.where(excess > 0, np.log(excess) * self.deviation + 1 / (2 * self.deviation), -np.inf)
+        if len(self.weights) == 1:
+            return z
+        # Without the further shifts the loss is smaller, so the position found lies to the right of the true one. A
+        # table brings it close, and Newton's method on a convex increasing function makes it exact.
+        inside = np.isfinite(z)
+        table = np.linspace(z[inside].min() - 1.0, z[inside].max(), _TABLE)
+        moving = np.interp(losses[inside], self._loss_and_slope(table)[0], table)
+        for _ in range(_NEWTON_STEPS):
+            loss, slope = self._loss_and_slope(moving)
+            miss = loss - losses[inside]
+            if np.abs(miss).max(initial=0.0) < _NEWTON_MISS:
+                break
+            moving = moving - miss / slope
+        z[inside] = moving
+        return z
+
+    def _need_one_weight(self, name: str) -> None:
+        if len(self.weights) > 1:
+            raise Unsupported(
+                f"the {name} accountant has no useful bound for sampling with replacement: its moments are ruled by "
+                f"the event that one record fills the whole batch, so use the pld accountant."
+            )
+
+
+@dataclass(frozen=True)
+class ReplaceOnePair:
+    """Fixed size without replacement under replace-one, from its privacy profile.
+
+    δ(ε) = q·δ_Gauss(log1p(expm1(ε)/q)) for ε ≥ 0 and δ(ε) = 1 - e^ε + e^ε δ(-ε) below (arXiv 1807.01647v2, Theorems 2
+    and 8). Differentiating it gives the pair: losses above 0 are distributed as in the subsampled pair, losses below 0
+    are their mirror image, and what is left sits at 0.
+    """
+
+    probability: float
+    deviation: float
+
+    def log_excess(self, orders: FloatArray) -> FloatArray:
+        return log_excess_replaced(self.probability, self.deviation, orders)
+
+    def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:  # noqa: ARG002
+        raise Unsupported(
+            "the taylor accountant covers add-remove only: the paper's bound lies below the replace-one divergence, so "
+            "use the rdp or pld accountant."
+        )
+
+    def loss_spread(self) -> float:
+        return self._positive().loss_spread()
+
+    def loss_range(self, tail: float) -> tuple[float, float]:
+        _, top = self._positive().loss_range(tail)
+        return -top, top
+
+    def bins(self, width: float, first: int, last: int) -> LossBins:
+        reach = max(-first, last)
+        positive = self._positive().bins(width, 0, reach)
+        upper = np.concatenate([positive.lower[::-1], positive.upper])
+        lower = np.concatenate([positive.upper[::-1], positive.lower])
+        above_both = positive.upper_above
+        at_zero = max(0.0, 1.0 - float(upper.sum()) - above_both)
+        upper[reach] += at_zero
+        lower[reach] += at_zero
+        return LossBins(
+            width=width, lowest=-reach, upper=upper, lower=lower, upper_above=above_both, lower_below=above_both
+        )
+
+    def _positive(self) -> GaussianMixturePair:
+        return GaussianMixturePair(weights=(self.probability,), deviation=self.deviation)
+
+
+@dataclass(frozen=True)
+class OneOfPair:
+    """With the probabilities ``weights``, one of ``pairs``, and the attacker is told which.
+
+    Telling more cannot make the pair weaker (joint convexity), so profiles and moments average.
+    """
+
+    weights: tuple[float, ...]
+    pairs: tuple[DominatingPair, ...]
+
+    def log_excess(self, orders: FloatArray) -> FloatArray:
+        return self._average([pair.log_excess(orders) for pair in self.pairs])
+
+    def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:
+        return self._average([pair.log_excess_taylor(orders, terms) for pair in self.pairs])
+
+    def loss_spread(self) -> float:
+        spreads = [pair.loss_spread() ** 2 for pair in self.pairs]
+        return float(np.sqrt(np.dot(self.weights, spreads)))
+
+    def loss_range(self, tail: float) -> tuple[float, float]:
+        lows, highs = zip(*(pair.loss_range(tail) for pair in self.pairs), strict=True)
+        return min(lows), max(highs)
+
+    def bins(self, width: float, first: int, last: int) -> LossBins:
+        parts = [pair.bins(width, first, last) for pair in self.pairs]
+        return LossBins(
+            width=width,
+            lowest=first,
+            upper=self._mix([part.upper for part in parts]),
+            lower=self._mix([part.lower for part in parts]),
+            upper_above=float(np.dot(self.weights, [part.upper_above for part in parts])),
+            lower_below=float(np.dot(self.weights, [part.lower_below for part in parts])),
+        )
+
+    def _average(self, logs: list[FloatArray]) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            weighted = np.log(self.weights)[:, None] + np.array(logs)
+        return np.asarray(np.logaddexp.reduce(weighted, axis=0))
+
+    def _mix(self, rows: list[FloatArray]) -> FloatArray:
+        return np.asarray(np.tensordot(np.array(self.weights), np.array(rows), axes=1))
+
+
+def _normal_masses(z: FloatArray) -> FloatArray:
+    """N(0,1)'s mass between consecutive points, from whichever tail is smaller."""
+    below, above = ndtr(z), ndtr(-z)
+    return np.asarray(np.where(z[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1]))

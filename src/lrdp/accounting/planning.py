@@ -1,0 +1,167 @@
+"""A plan: every mechanism and accountant side by side for one training, and which to take.
+
+All rows keep the same budget over the same rounds and hold at most ``batch_size`` rows in memory, except plain Poisson,
+which cannot promise that and is shown as the baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from lrdp.accounting import limits
+from lrdp.accounting.accountants import Accountant, PldAccountant, PrivacySpent, RenyiAccountant, TaylorAccountant
+from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
+from lrdp.accounting.mechanisms import (
+    Adjacency,
+    FixedSizeGaussian,
+    FixedSizeWithReplacementGaussian,
+    PoissonGaussian,
+    SampledGaussian,
+    TruncatedPoissonGaussian,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The public constants of a training, and its budget."""
+
+    dataset_size: int
+    batch_size: int
+    rounds: int
+    local_steps: int
+    budget: Budget
+
+    def __post_init__(self) -> None:
+        limits.whole("rounds", self.rounds, 1, "a plan without a round costs nothing")
+        limits.whole("local_steps", self.local_steps, 1, "a round without a step is no round")
+        FixedSizeGaussian(dataset_size=self.dataset_size, batch_size=self.batch_size, noise_multiplier=1.0)
+
+    @property
+    def steps(self) -> int:
+        """Local steps over all rounds: the unit that is charged."""
+        return self.rounds * self.local_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One mechanism under one accountant, calibrated to the budget."""
+
+    accountant: Accountant
+    mechanism: SampledGaussian
+    spent: PrivacySpent
+    one_round: PrivacySpent
+    rounds_affordable: int
+    rounds_at_equal_noise: int  # with as much noise on the mean as the plan's first option
+
+    @property
+    def label(self) -> str:
+        """Mechanism, accountant and, where it is not the usual one, adjacency."""
+        words = [self.mechanism.name, self.accountant.name]
+        if self.accountant.adjacency is not Adjacency.ADD_REMOVE:
+            words.append(self.accountant.adjacency.value)
+        return " / ".join(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All options of a training; the first is the paper's."""
+
+    training: Training
+    options: tuple[Option, ...]
+
+    @property
+    def recommended(self) -> Option:
+        """The least noise on the mean among those with constant memory and the usual adjacency."""
+        eligible = [
+            option
+            for option in self.options
+            if option.mechanism.rows is not None and option.accountant.adjacency is Adjacency.ADD_REMOVE
+        ]
+        return min(eligible, key=lambda option: option.mechanism.noise_on_mean)
+
+    @property
+    def reason(self) -> str:
+        """Why that one, in a sentence or two."""
+        best, paper = self.recommended, self.options[0]
+        share = best.mechanism.noise_on_mean / paper.mechanism.noise_on_mean
+        why = (
+            f"{best.label} puts the least noise on the mean ({best.mechanism.noise_on_mean:.4g}, {share:.0%} of "
+            f"{paper.label}) at a constant {best.mechanism.rows} rows in memory."
+        )
+        if isinstance(best.mechanism, TruncatedPoissonGaussian):
+            why += f" It holds for data sets of at most {best.mechanism.dataset_size} records."
+        return why
+
+    def at_equal_noise(self, option: Option) -> SampledGaussian:
+        """``option``'s mechanism with as much noise on the mean as the paper's: what remains to differ is ε."""
+        return _with_noise_on_mean(option.mechanism, self.options[0].mechanism.noise_on_mean)
+
+
+Recipe = Callable[[Training], tuple[Accountant, Calibrated[SampledGaussian]]]
+
+
+def recipes() -> tuple[Recipe, ...]:
+    """What a plan compares, in the order it is shown."""
+    usual = Adjacency.ADD_REMOVE
+    exact, pld = RenyiAccountant(adjacency=usual), PldAccountant(adjacency=usual)
+    replace_one = Adjacency.REPLACE_ONE
+    return (
+        _plain(FixedSizeGaussian, exact),
+        _plain(FixedSizeGaussian, TaylorAccountant(adjacency=usual)),
+        _plain(FixedSizeGaussian, pld),
+        _plain(FixedSizeGaussian, RenyiAccountant(adjacency=replace_one)),
+        _plain(FixedSizeGaussian, PldAccountant(adjacency=replace_one)),
+        _plain(FixedSizeWithReplacementGaussian, pld),
+        _truncated(exact),
+        _truncated(pld),
+        _plain(PoissonGaussian, exact),
+        _plain(PoissonGaussian, pld),
+    )
+
+
+def options(training: Training) -> Iterator[Option]:
+    """Calibrate each recipe in turn; a generator, so that a caller can show progress."""
+    reference: float | None = None
+    for recipe in recipes():
+        accountant, calibrated = recipe(training)
+        mechanism = calibrated.mechanism
+        reference = reference or mechanism.noise_on_mean
+        equal = _with_noise_on_mean(mechanism, reference)
+        yield Option(
+            accountant=accountant,
+            mechanism=mechanism,
+            spent=calibrated.spent,
+            one_round=accountant.epsilon({mechanism: training.local_steps}, training.budget.delta),
+            rounds_affordable=most_rounds(mechanism, training.local_steps, training.budget, accountant),
+            rounds_at_equal_noise=most_rounds(equal, training.local_steps, training.budget, accountant),
+        )
+
+
+def _with_noise_on_mean(mechanism: SampledGaussian, noise_on_mean: float) -> SampledGaussian:
+    return mechanism.with_noise(noise_on_mean * mechanism.batch_size)
+
+
+def _plain(kind: type[SampledGaussian], accountant: Accountant) -> Recipe:
+    def recipe(training: Training) -> tuple[Accountant, Calibrated[SampledGaussian]]:
+        mechanism = kind(dataset_size=training.dataset_size, batch_size=training.batch_size, noise_multiplier=1.0)
+        return accountant, least_noise(mechanism, training.steps, training.budget, accountant)
+
+    return recipe
+
+
+def _truncated(accountant: Accountant) -> Recipe:
+    """The memory that the batch takes is the cap; the expected batch is whatever is quietest below it."""
+
+    def recipe(training: Training) -> tuple[Accountant, Calibrated[SampledGaussian]]:
+        def with_batch(batch_size: int) -> SampledGaussian:
+            return TruncatedPoissonGaussian(
+                dataset_size=training.dataset_size,
+                batch_size=batch_size,
+                cap=training.batch_size,
+                noise_multiplier=1.0,
+            )
+
+        return accountant, quietest_batch(with_batch, training.batch_size, training.steps, training.budget, accountant)
+
+    return recipe

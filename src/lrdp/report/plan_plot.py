@@ -1,0 +1,85 @@
+"""The plan as a picture: ε against rounds at equal noise on the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lrdp.accounting import Option, Plan
+from lrdp.errors import InvalidInput
+
+_POINTS = 13
+# Okabe and Ito's palette, distinguishable without full colour vision; the line styles tell accountants apart as well.
+_COLOURS = {
+    "fixed-size": "#0072B2",
+    "fixed-size-with-replacement": "#56B4E9",
+    "truncated-poisson": "#D55E00",
+    "poisson": "#555555",
+}
+_STYLES = {"rdp": "-", "taylor": ":", "pld": "--"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """ε of one option after each number of rounds, with as much noise on the mean as the plan's first option."""
+
+    option: Option
+    rounds: tuple[int, ...]
+    epsilons: tuple[float, ...]
+
+
+def curves(plan: Plan) -> Iterator[Curve]:
+    """One curve per option, in turn, so that a caller can show progress."""
+    training = plan.training
+    rounds = tuple(sorted({round(value) for value in np.geomspace(1, 2 * training.rounds, _POINTS)}))
+    for option in plan.options:
+        mechanism = plan.at_equal_noise(option)
+        epsilons = (
+            option.accountant.epsilon({mechanism: count * training.local_steps}, training.budget.delta).epsilon
+            for count in rounds
+        )
+        yield Curve(option=option, rounds=rounds, epsilons=tuple(epsilons))
+
+
+def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
+    """Write the curves to ``path``, in the format that its ending names."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InvalidInput(
+            "the plot was not drawn because matplotlib is missing: install it with `pip install 'lrdp[plot]'`."
+        ) from None
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    for curve in drawn:
+        option = curve.option
+        axes.plot(
+            curve.rounds,
+            curve.epsilons,
+            label=option.label,
+            color=_COLOURS[option.mechanism.name],
+            linestyle=_STYLES[option.accountant.name],
+            linewidth=3 if option is plan.recommended else 1.4,
+            marker="s" if option.accountant.adjacency.value == "replace-one" else None,
+            markersize=3,
+        )
+    budget = plan.training.budget
+    axes.axhline(budget.epsilon, color="black", linewidth=0.8)
+    axes.annotate(f"budget ε = {budget.epsilon:g}", (1, budget.epsilon), xytext=(4, 4), textcoords="offset points")
+    axes.axvline(plan.training.rounds, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
+    axes.set(xscale="log", yscale="log", xlabel="rounds", ylabel=f"ε at δ = {budget.delta:g}")
+    axes.set_title(
+        f"What rounds cost when all put the same noise on the mean ({plan.options[0].mechanism.noise_on_mean:.3g} C)",
+        loc="left",
+        fontsize="medium",
+    )
+    axes.grid(visible=True, which="major", linewidth=0.3)
+    axes.legend(fontsize="small", frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        figure.savefig(path)
+    except ValueError as problem:
+        raise InvalidInput(f"the plot was not drawn to {path}: {str(problem).splitlines()[0]}.") from None
