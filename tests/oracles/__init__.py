@@ -1,0 +1,1 @@
+"""Slow independent truths: nothing here imports from lrdp, and lrdp imports nothing from here."""
