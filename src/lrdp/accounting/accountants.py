@@ -7,7 +7,7 @@ does not matter. Each accountant is a value that carries the adjacency it answer
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from lrdp.accounting import conversion, limits
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
-from lrdp.accounting.pairs import DominatingPair, renyi_divergence
+from lrdp.accounting.pairs import DominatingPair, log_excess, renyi_divergence
 from lrdp.accounting.privacy_loss import LossDistribution, compose, connect_the_dots
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput
@@ -66,19 +66,15 @@ class RenyiAccountant:
 
     def divergence(self, history: History, orders: FloatArray) -> FloatArray:
         """The Rényi divergence of the whole history at each order."""
-        total = np.zeros(len(orders))
-        for mechanism, steps in history.items():
-            _check_steps(steps)
-            pair = mechanism.dominating_pair(self.adjacency)
-            total += steps * renyi_divergence(self._log_excess(pair, orders), orders)
-        return total
+        return self._divergence(history)(orders)
 
     def epsilon(self, history: History, delta: float) -> PrivacySpent:
         """The smallest ε over the orders searched."""
         _check_delta(delta)
         if not history:
             return PrivacySpent(epsilon=0.0, delta=delta)
-        best = self.search.smallest(lambda a: conversion.epsilon_at(self.divergence(history, a), a, delta))
+        divergence = self._divergence(history)
+        best = self.search.smallest(lambda orders: conversion.epsilon_at(divergence(orders), orders, delta))
         return PrivacySpent(epsilon=best.value, delta=delta, order=best.order, at_edge=best.at_edge)
 
     def delta(self, history: History, epsilon: float) -> PrivacySpent:
@@ -86,11 +82,17 @@ class RenyiAccountant:
         _check_epsilon(epsilon)
         if not history:
             return PrivacySpent(epsilon=epsilon, delta=0.0)
-        best = self.search.smallest(lambda a: conversion.delta_at(self.divergence(history, a), a, epsilon))
+        divergence = self._divergence(history)
+        best = self.search.smallest(lambda orders: conversion.delta_at(divergence(orders), orders, epsilon))
         return PrivacySpent(epsilon=epsilon, delta=best.value, order=best.order, at_edge=best.at_edge)
 
-    def _log_excess(self, pair: DominatingPair, orders: FloatArray) -> FloatArray:
-        return pair.log_excess(orders)
+    def _divergence(self, history: History) -> Callable[[FloatArray], FloatArray]:
+        steps = np.array([_check_steps(count) for count in history.values()], dtype=np.float64)
+        pairs = [mechanism.dominating_pair(self.adjacency) for mechanism in history]
+        return lambda orders: steps @ renyi_divergence(self._log_excess(pairs, orders), orders)
+
+    def _log_excess(self, pairs: Sequence[DominatingPair], orders: FloatArray) -> FloatArray:
+        return log_excess(pairs, orders)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +111,8 @@ class TaylorAccountant(RenyiAccountant):
     def __post_init__(self) -> None:
         limits.whole("taylor order", self.terms, 3, "the theorem is stated for m ≥ 3")
 
-    def _log_excess(self, pair: DominatingPair, orders: FloatArray) -> FloatArray:
-        return pair.log_excess_taylor(orders, self.terms)
+    def _log_excess(self, pairs: Sequence[DominatingPair], orders: FloatArray) -> FloatArray:
+        return np.array([pair.log_excess_taylor(orders, self.terms) for pair in pairs])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +125,7 @@ class PldAccountant:
     name: ClassVar[str] = "pld"
     adjacency: Adjacency
 
-    least_bins_per_spread: ClassVar[int] = 50  # rounding then adds about 1e-4 of the loss's own variance
+    bins_per_spread: ClassVar[tuple[int, int]] = (50, 500)  # rounding adds 1e-4 to 1e-6 of the loss's own variance
     aimed_atoms: ClassVar[int] = 1 << 16  # of the composed distribution; fewer steps are resolved more finely
     most_bins: ClassVar[int] = 1 << 17  # of one step
     tail_share: ClassVar[float] = 1e-4  # of δ, given to what the discretisation cuts off
@@ -167,8 +169,9 @@ class PldAccountant:
     def _width(self, pairs: list[tuple[DominatingPair, int]], widest: float, steps: int) -> float:
         """Narrow against the typical loss of a step, so that rounding disappears in the noise; bounded in memory."""
         spread = math.sqrt(sum(count * pair.loss_spread() ** 2 for pair, count in pairs) / steps)
-        bins_per_spread = max(self.least_bins_per_spread, self.aimed_atoms / (16 * math.sqrt(steps)))
-        return max(spread / bins_per_spread, widest / self.most_bins)
+        least, most = self.bins_per_spread
+        aimed = self.aimed_atoms / (16 * math.sqrt(steps))
+        return max(spread / min(max(least, aimed), most), widest / self.most_bins)
 
 
 def _check_steps(steps: int) -> int:

@@ -72,11 +72,6 @@ def delta_at(divergence: FloatArray, orders: FloatArray, epsilon: float) -> Floa
     return np.where(np.isnan(log_delta), 1.0, np.exp(np.minimum(log_delta, 0.0)))
 
 
-def divergence_allowed(orders: FloatArray, epsilon: float, delta: FloatArray) -> FloatArray:
-    """The Rényi divergence that (ε, δ) leaves room for at each order; negative where there is none."""
-    return epsilon - np.log1p(-1 / orders) + (np.log(delta) + np.log(orders)) / (orders - 1)
-
-
 @dataclass(frozen=True)
 class OrderSearch:
     """Where to look for the best order: the usual ones, more of them if the best lies at an end, then ever finer."""
@@ -93,20 +88,18 @@ class OrderSearch:
         index = int(np.argmin(values))
         extension = np.array({0: self.lower, len(orders) - 1: self.higher}.get(index, ()))
         if len(extension):
-            orders, values = np.append(orders, extension), np.append(values, objective(extension))
-            sorting = np.argsort(orders)
-            orders, values = orders[sorting], values[sorting]
-        best = best_on_grid(values, orders)
-        if best.at_edge or not np.isfinite(best.value):
-            return best
+            orders, values = _merged(orders, values, extension, objective(extension))
         for _ in range(self.refinements):
-            orders = _between_neighbours(orders, int(np.argmin(values)))
-            values = objective(orders)
-            finer = best_on_grid(values, orders)
-            if finer.value < best.value:
-                best = AtOrder(value=finer.value, order=finer.order, at_edge=False)
-        return best
+            index = int(np.argmin(values))
+            if index in (0, len(orders) - 1) or not np.isfinite(values[index]):
+                break
+            between = _between(orders[index - 1], orders[index + 1])
+            near = slice(index - 1, index + 2)
+            orders, values = _merged(orders[near], values[near], between, objective(between))
+        return best_on_grid(values, orders)
 
+
+_EIGHTHS = np.arange(1, 8) / 8
 
 FINE_SEARCH = OrderSearch(
     usual=(2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64),
@@ -122,8 +115,15 @@ def best_on_grid(values: FloatArray, orders: FloatArray) -> AtOrder:
     return AtOrder(value=float(values[best]), order=float(orders[best]), at_edge=best in (0, len(orders) - 1))
 
 
-def _between_neighbours(orders: FloatArray, index: int) -> FloatArray:
-    low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
-    finer = 1 + np.geomspace(low - 1, high - 1, 9)
+def _between(low: float, high: float) -> FloatArray:
+    orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _EIGHTHS
     # High up, whole orders are dense enough, and a sum is cheaper than an integral.
-    return np.unique(np.round(finer)) if high > 24 else finer
+    return np.unique(np.round(orders)) if high > 24 else orders
+
+
+def _merged(
+    orders: FloatArray, values: FloatArray, more_orders: FloatArray, more_values: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    orders, values = np.append(orders, more_orders), np.append(values, more_values)
+    sorting = np.argsort(orders)
+    return orders[sorting], values[sorting]

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from lrdp.accounting import limits
-from lrdp.accounting.accountants import History, RenyiAccountant
+from lrdp.accounting.accountants import History
 from lrdp.accounting.conversion import ORDERS, epsilon_at
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
+from lrdp.accounting.pairs import log_excess, renyi_divergence
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput
 
@@ -66,8 +67,8 @@ class Fleet:
 
     def curves(self) -> FloatArray:
         """One row of divergences per mechanism, one column per order of ``ORDERS``."""
-        accountant = RenyiAccountant(adjacency=self.adjacency)
-        return np.array([accountant.divergence({mechanism: 1}, ORDERS) for mechanism in self.mechanisms])
+        pairs = [mechanism.dominating_pair(self.adjacency) for mechanism in self.mechanisms]
+        return renyi_divergence(log_excess(pairs, ORDERS), ORDERS)
 
     def epsilons(self, delta: float) -> FloatArray:
         """ε of every client at ``delta``, each at its own best order; 0 for a client that ran nothing."""

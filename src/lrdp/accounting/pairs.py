@@ -6,8 +6,9 @@ new mechanism needs one pair and no accountant needs to know which mechanisms ex
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -27,8 +28,9 @@ _NEWTON_MISS = 1e-11  # in loss, against bins of 1e-6 at the narrowest
 class DominatingPair(Protocol):
     """What an accountant needs to know of a pair (P, Q)."""
 
-    def log_excess(self, orders: FloatArray) -> FloatArray:
-        """log(A - 1), A = E_Q[(P/Q)^order], at least as large for (Q, P)."""
+    @classmethod
+    def log_excess_together(cls, pairs: Sequence[Self], orders: FloatArray) -> FloatArray:
+        """log(A - 1), A = E_Q[(P/Q)^order], at least as large as for (Q, P): a row per pair, a column per order."""
 
     def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:
         """The paper's Taylor bound on the same."""
@@ -41,6 +43,15 @@ class DominatingPair(Protocol):
 
     def bins(self, width: float, first: int, last: int) -> LossBins:
         """Masses in the bins from ``first`` up to, not including, ``last``."""
+
+
+def log_excess(pairs: Sequence[DominatingPair], orders: FloatArray) -> FloatArray:
+    """log(A - 1) of each pair, one row each; pairs of one kind are evaluated together."""
+    result = np.empty((len(pairs), len(orders)))
+    for kind in {type(pair) for pair in pairs}:
+        rows = [row for row, pair in enumerate(pairs) if type(pair) is kind]
+        result[rows] = kind.log_excess_together([pairs[row] for row in rows], orders)
+    return result
 
 
 def renyi_divergence(log_excess: FloatArray, orders: FloatArray) -> FloatArray:
@@ -60,12 +71,15 @@ class GaussianMixturePair:
     weights: tuple[float, ...]
     deviation: float
 
-    def log_excess(self, orders: FloatArray) -> FloatArray:
-        self._need_one_weight("Rényi")
-        return log_excess_sampled(self.weights[0], self.deviation, orders)
+    @classmethod
+    def log_excess_together(cls, pairs: Sequence[Self], orders: FloatArray) -> FloatArray:
+        for pair in pairs:
+            pair._need_one_weight("rdp")
+        probability = np.array([pair.weights[0] for pair in pairs])
+        return log_excess_sampled(probability, np.array([pair.deviation for pair in pairs]), orders)
 
     def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:
-        self._need_one_weight("Taylor")
+        self._need_one_weight("taylor")
         return log_excess_taylor(self.weights[0], self.deviation, orders, terms)
 
     def loss_spread(self) -> float:
@@ -162,8 +176,10 @@ class ReplaceOnePair:
     probability: float
     deviation: float
 
-    def log_excess(self, orders: FloatArray) -> FloatArray:
-        return log_excess_replaced(self.probability, self.deviation, orders)
+    @classmethod
+    def log_excess_together(cls, pairs: Sequence[Self], orders: FloatArray) -> FloatArray:
+        probability = np.array([pair.probability for pair in pairs])
+        return log_excess_replaced(probability, np.array([pair.deviation for pair in pairs]), orders)
 
     def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:  # noqa: ARG002
         raise Unsupported(
@@ -205,8 +221,10 @@ class OneOfPair:
     weights: tuple[float, ...]
     pairs: tuple[DominatingPair, ...]
 
-    def log_excess(self, orders: FloatArray) -> FloatArray:
-        return self._average([pair.log_excess(orders) for pair in self.pairs])
+    @classmethod
+    def log_excess_together(cls, pairs: Sequence[Self], orders: FloatArray) -> FloatArray:
+        parts = iter(log_excess([part for pair in pairs for part in pair.pairs], orders))
+        return np.array([pair._average([next(parts) for _ in pair.pairs]) for pair in pairs])
 
     def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:
         return self._average([pair.log_excess_taylor(orders, terms) for pair in self.pairs])

@@ -1,8 +1,8 @@
-"""Exact Rényi moments of a Gaussian mixture against its base, for all orders at once.
+"""Exact Rényi moments of a Gaussian mixture against its base, for many mechanisms and all orders at once.
 
 Everything here returns ``log(A - 1)`` with ``A = E_Q[(P/Q)^order]``, the *log excess*, because A itself rounds to 1
-for small sampling probabilities. Every term summed is non-negative, so nothing cancels; the result is rounded up once,
-by the caller (:func:`lrdp.accounting.pairs.renyi_divergence`).
+for small sampling probabilities: one row per mechanism, one column per order. Every term summed is non-negative, so
+nothing cancels; the result is rounded up once, by the caller (:func:`lrdp.accounting.pairs.renyi_divergence`).
 
 The pair is P = (1-q) N(0, s²) + q N(1, s²) against Q = N(0, s²) with s = ``deviation`` and q = ``probability``: the
 right-hand side of [eq:Renyi_ub] with s = σ/2. With u = expm1(z/s - 1/(2s²)) and z ~ N(0,1), P/Q - 1 = q·u.
@@ -10,6 +10,7 @@ right-hand side of [eq:Renyi_ub] with s = σ/2. With u = expm1(z/s - 1/(2s²)) a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -18,41 +19,40 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 FloatArray = NDArray[np.float64]
+Nodes = Callable[[FloatArray, float], tuple[FloatArray, FloatArray]]
 
 _TAIL = 9.5  # standard deviations kept on either side: exp(-9.5²/2) is below 1e-19 of any term that matters
 _STEP = 0.4  # trapezoid step over min(s, 1): error exp(-2π²/0.4) < 1e-21, the strip of analyticity being πs wide
 _SERIES_BELOW = 0.005  # |power · x| below which (1+x)^power - 1 - power·x is summed as its binomial series
-_SERIES_TERMS = 8  # each term is at most 0.007 of the one before
-_CHUNK = 1 << 20  # matrix cells held at once
-_LEGENDRE = leggauss(20)
+_SERIES_INDEX = np.arange(1.0, 8.0)  # seven terms, each at most 0.007 of the one before
+_CHUNK = 1 << 20  # cells held at once
+_NODES_PER_WIDTH = 20
+_LEGENDRE = leggauss(_NODES_PER_WIDTH)
 _LOG_LARGEST = 600.0  # where exp() is left for log space, far from overflow
 
 
-def log_excess_sampled(probability: float, deviation: float, orders: FloatArray) -> FloatArray:
-    """log(A - 1) of the subsampled pair for every order above 1."""
-    if probability == 1.0:
-        return log_expm1(orders * (orders - 1) / (2 * deviation**2))
-    result = np.empty_like(orders)
+def log_excess_sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
+    """log(A - 1) of each subsampled pair for every order above 1."""
+    result = np.empty((len(probability), len(orders)))
     is_whole = orders == np.floor(orders)
     if is_whole.any():
-        result[is_whole] = _binomial_sum(probability, deviation, tuple(orders[is_whole].astype(int).tolist()))
+        result[:, is_whole] = _binomial_sum(probability, deviation, tuple(orders[is_whole].astype(int).tolist()))
     for group in _groups(np.where(is_whole, 0.0, orders)):
-        nodes, log_weights = _trapezoid(deviation, float(orders[group].max()))
-        result[group] = _integrate(probability, deviation, orders[group], nodes, log_weights)
+        result[:, group] = _integrate(probability, deviation, orders[group], _trapezoid)
     return result
 
 
-def log_excess_replaced(probability: float, deviation: float, orders: FloatArray) -> FloatArray:
-    """log(A - 1) of the replace-one pair: losses above 0 as in the subsampled pair, mirrored below 0, the rest at 0.
+def log_excess_replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
+    """log(A - 1) of each replace-one pair.
 
-    So A - 1 is the integral over u > 0 of the subsampled integrand at the powers ``order`` and ``1 - order``.
+    Its losses above 0 are those of the subsampled pair, mirrored below 0, and the rest sits at 0. So A - 1 is the
+    integral over u > 0 of the subsampled integrand at the powers ``order`` and ``1 - order``.
     """
-    result = np.empty_like(orders)
+    result = np.empty((len(probability), len(orders)))
     for group in _groups(orders):
-        nodes, log_weights = _panels(deviation, float(orders[group].max()))
-        forward = _integrate(probability, deviation, orders[group], nodes, log_weights)
-        backward = _integrate(probability, deviation, 1 - orders[group], nodes, log_weights)
-        result[group] = np.logaddexp(forward, backward)
+        forward = _integrate(probability, deviation, orders[group], _panels)
+        backward = _integrate(probability, deviation, 1 - orders[group], _panels)
+        result[:, group] = np.logaddexp(forward, backward)
     return result
 
 
@@ -62,14 +62,21 @@ def log_expm1(x: FloatArray) -> FloatArray:
     return np.where(large, x + np.log1p(-np.exp(-np.maximum(x, 30.0))), np.log(np.expm1(np.minimum(x, 30.0))))
 
 
-def _binomial_sum(probability: float, deviation: float, orders: tuple[int, ...]) -> FloatArray:
+def _binomial_sum(probability: FloatArray, deviation: FloatArray, orders: tuple[int, ...]) -> FloatArray:
     """A - 1 = Σ_{k=2..order} C(order,k) (1-q)^{order-k} q^k expm1(k(k-1)/(2s²)), all orders in one ragged row."""
     k, rest, log_binomial, starts, sizes = _binomial_table(orders)
-    terms = log_binomial + k * np.log(probability) + rest * np.log1p(-probability)
-    terms += log_expm1(k * (k - 1) / (2 * deviation**2))
-    peaks = np.maximum.reduceat(terms, starts)
-    total: FloatArray = peaks + np.log(np.add.reduceat(np.exp(terms - np.repeat(peaks, sizes)), starts))
-    return total
+    result = np.empty((len(probability), len(orders)))
+    for rows in _chunks(len(probability), len(k)):
+        q, s = probability[rows, None], deviation[rows, None]
+        highest = np.arange(2.0, max(orders) + 1)
+        growth = log_expm1(highest * (highest - 1) / (2 * s**2))
+        with np.errstate(divide="ignore", invalid="ignore"):  # q = 1 leaves only k = order
+            stay = np.where(rest > 0, rest * np.log1p(-q), 0.0)
+        terms = log_binomial + k * np.log(q) + stay + growth[:, k.astype(np.int64) - 2]
+        peaks = np.maximum.reduceat(terms, starts, axis=1)
+        sums = np.add.reduceat(np.exp(terms - np.repeat(peaks, sizes, axis=1)), starts, axis=1)
+        result[rows] = peaks + np.log(sums)
+    return result
 
 
 @lru_cache(maxsize=64)
@@ -82,44 +89,58 @@ def _binomial_table(orders: tuple[int, ...]) -> tuple[FloatArray, FloatArray, Fl
     return k, order - k, log_binomial, starts, sizes
 
 
-def _groups(orders: FloatArray) -> list[NDArray[np.int64]]:
+def _groups(orders: FloatArray) -> Iterator[NDArray[np.int64]]:
     """Indices of the orders above 1, in groups of like size: high orders need far more nodes than low ones."""
-    scale = np.where(orders > 1, np.floor(np.log(np.maximum(orders, 1.5)) / np.log(8)), -1.0)
-    return [np.flatnonzero(scale == value) for value in np.unique(scale[scale >= 0])]
+    lower = 1.0
+    while lower < orders.max(initial=0.0):
+        group = np.flatnonzero((orders > lower) & (orders <= 8 * lower))
+        if len(group):
+            yield group
+        lower *= 8
 
 
-def _trapezoid(deviation: float, highest: float) -> tuple[FloatArray, FloatArray]:
+def _chunks(rows: int, cells_per_row: int) -> Iterator[slice]:
+    """Rows in runs that hold a bounded number of cells."""
+    run = max(1, _CHUNK // cells_per_row)
+    return (slice(first, first + run) for first in range(0, rows, run))
+
+
+def _trapezoid(deviation: FloatArray, highest: float) -> tuple[FloatArray, FloatArray]:
     """Nodes and log weights under N(0,1) on the whole line, from the bulk to the peak near z = order/s."""
-    step = _STEP * min(deviation, 1.0)
-    nodes = np.arange(-_TAIL, highest / deviation + _TAIL + step, step)
+    step = _STEP * np.minimum(deviation, 1.0)[:, None]
+    count = int(np.max((highest / deviation[:, None] + 2 * _TAIL) / step)) + 2
+    nodes = -_TAIL + step * np.arange(count)
     return nodes, np.log(step / np.sqrt(2 * np.pi)) - nodes**2 / 2
 
 
-def _panels(deviation: float, highest: float) -> tuple[FloatArray, FloatArray]:
+def _panels(deviation: FloatArray, highest: float) -> tuple[FloatArray, FloatArray]:
     """Nodes and log weights under N(0,1) on the half line u > 0, that is z > 1/(2s): Gauss-Legendre in panels."""
     points, weights = _LEGENDRE
-    start = 1 / (2 * deviation)
-    width = min(deviation, 1.0)
-    count = int(np.ceil(((highest + 1) / deviation + _TAIL) / width))
-    left = start + width * np.arange(count)
-    nodes = (left[:, None] + width * (points + 1) / 2).ravel()
-    log_weights = np.log(np.tile(weights * width / 2, count)) - nodes**2 / 2 - np.log(2 * np.pi) / 2
-    return nodes, log_weights
+    width = np.minimum(deviation, 1.0)[:, None]
+    count = int(np.max(((highest + 1) / deviation[:, None] + _TAIL) / width)) + 1
+    offsets = (np.arange(count)[:, None] + (points + 1) / 2).ravel()
+    nodes = 1 / (2 * deviation[:, None]) + width * offsets
+    return nodes, np.log(np.tile(weights, count) * width / 2) - nodes**2 / 2 - np.log(2 * np.pi) / 2
 
 
-def _integrate(
-    probability: float, deviation: float, powers: FloatArray, nodes: FloatArray, log_weights: FloatArray
-) -> FloatArray:
-    """log ∫ [(1+x)^power - 1 - power·x] over the nodes, x = q·u; powers above 1 or below 0."""
-    exponent = nodes / deviation - 1 / (2 * deviation**2)
-    excess = probability * np.expm1(np.minimum(exponent, _LOG_LARGEST))
-    log_ratio = np.where(exponent > _LOG_LARGEST, np.log(probability) + exponent, np.log1p(excess))
-    rows = max(1, _CHUNK // len(nodes))
-    chunks = [
-        _log_sum(_log_gap(powers[i : i + rows, None], log_ratio, excess) + log_weights)
-        for i in range(0, len(powers), rows)
-    ]
-    return np.concatenate(chunks)
+def _integrate(probability: FloatArray, deviation: FloatArray, powers: FloatArray, rule: Nodes) -> FloatArray:
+    """log ∫ [(1+x)^power - 1 - power·x] under N(0,1), x = q·u; powers above 1 or below 0."""
+    highest = float(np.abs(powers).max())
+    result = np.empty((len(probability), len(powers)))
+    by_size = np.argsort(deviation)  # like deviations need like numbers of nodes
+    least = float(deviation.min())
+    most_nodes = int(_NODES_PER_WIDTH * (highest / least + 2 * _TAIL) / min(least, 1.0)) + 1
+    for rows in _chunks(len(by_size), most_nodes * len(powers)):
+        chosen = by_size[rows]
+        nodes, log_weights = rule(deviation[chosen], highest)
+        q, s = probability[chosen, None], deviation[chosen, None]
+        exponent = nodes / s - 1 / (2 * s**2)
+        excess = q * np.expm1(np.minimum(exponent, _LOG_LARGEST))
+        with np.errstate(divide="ignore"):  # q = 1 and u = -1: the ratio is 0
+            log_ratio = np.where(exponent > _LOG_LARGEST, np.log(q) + exponent, np.log1p(excess))
+        gap = _log_gap(powers[:, None], log_ratio[:, None, :], excess[:, None, :])
+        result[chosen] = _log_sum(gap + log_weights[:, None, :])
+    return result
 
 
 def _log_gap(power: FloatArray, log_ratio: FloatArray, excess: FloatArray) -> FloatArray:
@@ -127,26 +148,23 @@ def _log_gap(power: FloatArray, log_ratio: FloatArray, excess: FloatArray) -> Fl
     scaled = power * log_ratio
     linear = power * excess
     is_small = np.abs(linear) < _SERIES_BELOW
-    is_large = np.maximum(scaled, log_ratio) > _LOG_LARGEST
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         gap = np.log(np.expm1(np.minimum(scaled, _LOG_LARGEST)) - linear)
         if is_small.any():
             gap = np.where(is_small, _log_series(power, excess), gap)
-        if is_large.any():
+        if max(1.0, power.max()) * log_ratio.max() > _LOG_LARGEST:
+            is_large = np.maximum(scaled, log_ratio) > _LOG_LARGEST
             gap = np.where(is_large, _log_dominant(power, scaled, log_ratio), gap)
     return gap
 
 
 def _log_series(power: FloatArray, excess: FloatArray) -> FloatArray:
     """The log of Σ_{k≥2} C(power, k) x^k, by Horner's rule; read only where |power·x| is small."""
-    x = np.clip(excess, -_SERIES_BELOW, _SERIES_BELOW)
-    coefficients = [power * (power - 1) / 2]
-    for k in range(3, _SERIES_TERMS):
-        coefficients.append(coefficients[-1] * (power - k + 1) / k)
-    total = coefficients[-1]
-    for coefficient in coefficients[-2::-1]:
-        total = coefficient + x * total
-    return np.asarray(np.log(total) + 2 * np.log(np.abs(x)))
+    coefficients = np.cumprod((power - _SERIES_INDEX + 1) / _SERIES_INDEX, axis=-1)
+    total = coefficients[..., -1:]
+    for k in range(coefficients.shape[-1] - 2, 0, -1):
+        total = coefficients[..., k, None] + excess * total
+    return np.asarray(np.log(total * excess**2))
 
 
 def _log_dominant(power: FloatArray, scaled: FloatArray, log_ratio: FloatArray) -> FloatArray:
@@ -156,6 +174,6 @@ def _log_dominant(power: FloatArray, scaled: FloatArray, log_ratio: FloatArray) 
 
 
 def _log_sum(terms: FloatArray) -> FloatArray:
-    peak = terms.max(axis=1, keepdims=True)
-    total: FloatArray = (peak + np.log(np.exp(terms - peak).sum(axis=1, keepdims=True)))[:, 0]
+    peak = terms.max(axis=-1, keepdims=True)
+    total: FloatArray = (peak + np.log(np.exp(terms - peak).sum(axis=-1, keepdims=True)))[..., 0]
     return total
