@@ -155,6 +155,8 @@ def plan(
         local_steps=local_steps,
         budget=Budget(epsilon=epsilon, delta=delta),
     )
+    if plot is not None:
+        plan_plot.check(plot)
     planned = Plan(
         training=training, options=tuple(_progress(options(training), len(recipes()), "Calibrating", as_json))
     )

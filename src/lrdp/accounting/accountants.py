@@ -104,7 +104,8 @@ class TaylorAccountant(RenyiAccountant):
 
     name: ClassVar[str] = "taylor"
     search: ClassVar[conversion.OrderSearch] = conversion.OrderSearch(
-        usual=tuple(conversion.ORDERS[(conversion.ORDERS >= 1.5) & (conversion.ORDERS <= 128)].tolist())
+        usual=(1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48),
+        higher=(56, 64, 80, 96, 128, 192, 256),
     )
     terms: int = 4
 
@@ -125,9 +126,9 @@ class PldAccountant:
     name: ClassVar[str] = "pld"
     adjacency: Adjacency
 
-    bins_per_spread: ClassVar[tuple[int, int]] = (50, 500)  # rounding adds 1e-4 to 1e-6 of the loss's own variance
+    bins_per_spread: ClassVar[tuple[int, int]] = (50, 250)  # rounding adds 1e-4 to 4e-6 of the loss's own variance
     aimed_atoms: ClassVar[int] = 1 << 16  # of the composed distribution; fewer steps are resolved more finely
-    most_bins: ClassVar[int] = 1 << 17  # of one step
+    most_bins: ClassVar[int] = 1 << 16  # of one step
     tail_share: ClassVar[float] = 1e-4  # of δ, given to what the discretisation cuts off
 
     def epsilon(self, history: History, delta: float) -> PrivacySpent:

@@ -54,7 +54,7 @@ def least_noise(
     def excess(noise: float) -> float:
         return accountant.epsilon({mechanism.with_noise(noise): steps}, budget.delta).epsilon - budget.epsilon
 
-    enough, too_little = _bracket_noise(excess, _scouted_noise(mechanism, steps, budget, accountant))
+    enough, too_little = _bracket_noise(excess, *_noise_to_try(mechanism, steps, budget, accountant))
     if too_little is not None:
         root = float(brentq(excess, too_little, enough, rtol=_TOLERANCE / 4, xtol=too_little * _TOLERANCE / 4))
         # The root may lie on either side: step up to the first that holds, never beyond what is known to hold.
@@ -108,15 +108,18 @@ def quietest_batch(
     return least_noise(with_batch(best), steps, budget, accountant)
 
 
-def _scouted_noise(mechanism: Mechanism, steps: int, budget: Budget, accountant: Accountant) -> float:
-    """A σ to start from: Rényi's answer where it has one, because loss distributions explode at small σ."""
+def _noise_to_try(mechanism: Mechanism, steps: int, budget: Budget, accountant: Accountant) -> tuple[float, float]:
+    """A σ to start from and the factor to step by: close around Rényi's answer where it has one.
+
+    The search comes from above, because loss distributions explode at small σ.
+    """
     scout = RenyiAccountant(adjacency=accountant.adjacency)
     if accountant == scout:
-        return _START_NOISE
+        return _START_NOISE, 2.0
     try:
-        return least_noise(mechanism, steps, budget, scout).mechanism.noise_multiplier
+        return least_noise(mechanism, steps, budget, scout).mechanism.noise_multiplier, 1.25
     except Unsupported:
-        return _START_NOISE
+        return _START_NOISE, 2.0
 
 
 def _scouted_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, accountant: Accountant) -> int:
@@ -129,8 +132,8 @@ def _scouted_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, 
         return 1
 
 
-def _bracket_noise(excess: Callable[[float], float], start: float) -> tuple[float, float | None]:
-    """(σ that keeps the budget, smaller σ that breaks it or None), approached from above."""
+def _bracket_noise(excess: Callable[[float], float], start: float, factor: float) -> tuple[float, float | None]:
+    """(σ that keeps the budget, smaller σ that breaks it or None)."""
     enough = start
     while excess(enough) > 0:
         enough *= 2
@@ -140,7 +143,7 @@ def _bracket_noise(excess: Callable[[float], float], start: float) -> tuple[floa
                 f"larger delta."
             )
     while enough > _LEAST_NOISE:
-        smaller = enough / 1.25
+        smaller = enough / factor
         if excess(smaller) > 0:
             return enough, smaller
         enough = smaller

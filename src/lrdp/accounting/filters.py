@@ -110,7 +110,7 @@ class ReservedSlots:
     """A public multiset of steps, paid for as a whole; each may be used once, in any adaptive order, or never.
 
     Guarantees: a client that answers at most the reserved steps is a concurrent composition of one-query mechanisms,
-    which costs no more than composing them in a fixed order (arXiv 2207.08335v3, Theorem 1.4).
+    which costs no more than composing them in a fixed order (arXiv 2207.08335v3, the theorem for f-DP).
     """
 
     budget: Budget

@@ -19,7 +19,7 @@ from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, OneOfPair
 from lrdp.errors import InvalidInput, Unsupported
 
 _MOST_DRAWS = 60  # one record drawn more often than this into one batch with replacement: probability below 1e-80
-_LEAST_LOG_WEIGHT = -80.0  # rarer than 1e-34: far below the rounding that a loss distribution charges to δ anyway
+_LEAST_LOG_WEIGHT = -50.0  # rarer than 2e-22: far below the rounding that a loss distribution charges to δ anyway
 _ROUND_UP = 1 + 1e-9  # above the relative error of the incomplete beta function
 
 

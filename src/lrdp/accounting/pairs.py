@@ -64,8 +64,9 @@ def renyi_divergence(log_excess: FloatArray, orders: FloatArray) -> FloatArray:
 class GaussianMixturePair:
     """P = w₀ N(0,s²) + Σ_{k≥1} w_k N(k,s²) against Q = N(0,s²); ``weights`` are w₁, w₂, …, and w₀ is the rest.
 
-    One weight is the subsampled Gaussian of [eq:Renyi_ub]: it dominates removal and, reversed, addition, and D(Q‖P) ≤
-    D(P‖Q) (arXiv 1908.10530v1, Theorem 5). Several weights: aligned shifts are the worst (docs/accounting.md).
+    Shifts of given lengths are worst when they point the same way (docs/accounting.md, Lemma 1), so this pair dominates
+    removal and, reversed, addition. One weight is the subsampled Gaussian of [eq:Renyi_ub], for which D(Q‖P) ≤ D(P‖Q)
+    (arXiv 1908.10530v1, Section 3).
     """
 
     weights: tuple[float, ...]
@@ -168,9 +169,9 @@ class GaussianMixturePair:
 class ReplaceOnePair:
     """Fixed size without replacement under replace-one, from its privacy profile.
 
-    δ(ε) = q·δ_Gauss(log1p(expm1(ε)/q)) for ε ≥ 0 and δ(ε) = 1 - e^ε + e^ε δ(-ε) below (arXiv 1807.01647v2, Theorems 2
-    and 8). Differentiating it gives the pair: losses above 0 are distributed as in the subsampled pair, losses below 0
-    are their mirror image, and what is left sits at 0.
+    δ(ε) = q·δ_Gauss(log1p(expm1(ε)/q)) for ε ≥ 0 and δ(ε) = 1 - e^ε + e^ε δ(-ε) below (arXiv 1807.01647v2, sampling
+    without replacement under substitution). Differentiating it gives the pair: losses above 0 are distributed as in the
+    subsampled pair, losses below 0 are their mirror image, and what is left sits at 0.
     """
 
     probability: float

@@ -148,8 +148,8 @@ def _window(parts: Sequence[tuple[LossDistribution, int]], tail: float) -> tuple
 
 def _variance(part: LossDistribution) -> float:
     losses = part.losses()
-    mean = np.dot(part.atoms, losses)
-    return float(np.dot(part.atoms, (losses - mean) ** 2))
+    mean = (part.atoms * losses).sum()
+    return float((part.atoms * (losses - mean) ** 2).sum())
 
 
 def _coarsened(part: LossDistribution, block: int) -> tuple[FloatArray, FloatArray]:
@@ -163,7 +163,8 @@ def _coarsened(part: LossDistribution, block: int) -> tuple[FloatArray, FloatArr
     lower = np.bincount(index // block, part.atoms * (1 - share), ends)
     upper = np.bincount(index // block + 1, part.atoms * share, ends)
     losses = (part.lowest + block * np.arange(ends, dtype=np.float64)) * part.width
-    return losses, np.asarray(lower + upper, dtype=np.float64)
+    atoms = np.asarray(lower + upper, dtype=np.float64)
+    return losses[atoms > 0], atoms[atoms > 0]  # an empty atom would set the scale that the others underflow at
 
 
 def _cumulants(parts: Sequence[tuple[tuple[FloatArray, FloatArray], int]], tilts: FloatArray) -> FloatArray:

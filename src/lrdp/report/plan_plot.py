@@ -31,6 +31,19 @@ class Curve:
     epsilons: tuple[float, ...]
 
 
+def check(path: Path) -> None:
+    """Refuse, before any work, a picture that could not be written."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InvalidInput(
+            "--plot needs matplotlib, which is missing: nothing was computed; install it with pip install 'lrdp[plot]'."
+        ) from None
+    formats = Figure().canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".") not in formats:
+        raise InvalidInput(f"--plot {path} must end in one of {', '.join(sorted(formats))}: nothing was computed.")
+
+
 def curves(plan: Plan) -> Iterator[Curve]:
     """One curve per option, in turn, so that a caller can show progress."""
     training = plan.training
@@ -46,12 +59,8 @@ def curves(plan: Plan) -> Iterator[Curve]:
 
 def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
     """Write the curves to ``path``, in the format that its ending names."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InvalidInput(
-            "the plot was not drawn because matplotlib is missing: install it with `pip install 'lrdp[plot]'`."
-        ) from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
     for curve in drawn:
@@ -79,7 +88,4 @@ def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
     axes.grid(visible=True, which="major", linewidth=0.3)
     axes.legend(fontsize="small", frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        figure.savefig(path)
-    except ValueError as problem:
-        raise InvalidInput(f"the plot was not drawn to {path}: {str(problem).splitlines()[0]}.") from None
+    figure.savefig(path)
