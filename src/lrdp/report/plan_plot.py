@@ -60,8 +60,9 @@ def curves(plan: Plan) -> Iterator[Curve]:
 def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
     """Write the curves to ``path``, in the format that its ending names."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
 
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    figure = Figure(figsize=(10, 5.5), layout="constrained")
     axes = figure.subplots()
     for curve in drawn:
         option = curve.option
@@ -80,12 +81,16 @@ def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
     axes.annotate(f"budget ε = {budget.epsilon:g}", (1, budget.epsilon), xytext=(4, 4), textcoords="offset points")
     axes.axvline(plan.training.rounds, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
     axes.set(xscale="log", yscale="log", xlabel="rounds", ylabel=f"ε at δ = {budget.delta:g}")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
     axes.set_title(
         f"What rounds cost when all put the same noise on the mean ({plan.options[0].mechanism.noise_on_mean:.3g} C)",
         loc="left",
         fontsize="medium",
     )
     axes.grid(visible=True, which="major", linewidth=0.3)
-    axes.legend(fontsize="small", frameon=False)
+    axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -11,7 +11,7 @@ from lrdp.accounting import Option, Plan
 WIDTH = 132  # columns that the table needs to stay in one piece
 
 _WORDS = ("mechanism", "accountant", "adjacency")
-_NUMBERS = ("σ", "batch", "rows held", "noise on mean", "ε of 1 round", "rounds", "rounds at equal noise")
+_NUMBERS = ("σ", "batch", "rows held", "noise on mean", "ε of 1 round", "rounds", "at equal noise")
 
 
 def record(plan: Plan) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def table(plan: Plan) -> Table:
         title_justify="left",
     )
     for heading in _WORDS:
-        result.add_column(heading)
+        result.add_column(heading, no_wrap=True)
     for heading in _NUMBERS:
         result.add_column(heading, justify="right")
     for option in plan.options:
