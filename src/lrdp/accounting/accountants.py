@@ -16,7 +16,7 @@ import numpy as np
 from lrdp.accounting import conversion, limits
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.accounting.pairs import DominatingPair, log_excess, renyi_divergence
-from lrdp.accounting.privacy_loss import LossDistribution, compose, connect_the_dots
+from lrdp.accounting.privacy_loss import LARGEST_EPSILON, LossDistribution, compose, connect_the_dots
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput
 
@@ -128,6 +128,7 @@ class PldAccountant:
 
     bins_per_spread: ClassVar[tuple[int, int]] = (50, 250)  # rounding adds 1e-4 to 4e-6 of the loss's own variance
     aimed_atoms: ClassVar[int] = 1 << 16  # of the composed distribution; fewer steps are resolved more finely
+    largest_loss: ClassVar[float] = 600.0  # of one step; beyond, exp() would overflow
     most_bins: ClassVar[int] = 1 << 16  # of one step
     tail_share: ClassVar[float] = 1e-4  # of δ, given to what the discretisation cuts off
 
@@ -139,10 +140,11 @@ class PldAccountant:
         directions = self._directions(history, delta * self.tail_share)
         epsilon = max(direction.epsilon(delta) for direction in directions)
         if not math.isfinite(epsilon):
-            least = max(direction.infinity for direction in directions)
+            lost = max(direction.infinity for direction in directions)
+            why = f"delta is below {lost:.1e}" if lost >= delta else f"epsilon is above {LARGEST_EPSILON:g}"
             raise InvalidInput(
-                f"delta={delta:g} is below {least:.1e}, the least that the pld accountant resolves after "
-                f"{sum(history.values())} steps: use the rdp accountant or a larger delta."
+                f"the pld accountant does not resolve delta={delta:g} after {sum(history.values())} steps, because {why}: "
+                f"use the rdp accountant or a larger delta."
             )
         return PrivacySpent(epsilon=epsilon, delta=delta)
 
@@ -159,7 +161,13 @@ class PldAccountant:
         steps = sum(_check_steps(count) for count in history.values())
         pairs = [(mechanism.dominating_pair(self.adjacency), count) for mechanism, count in history.items()]
         ranges = [pair.loss_range(tail / steps) for pair, _ in pairs]
-        width = self._width(pairs, max(high - low for low, high in ranges), steps)
+        widest = max(high - low for low, high in ranges)
+        if not widest < self.largest_loss:
+            raise InvalidInput(
+                f"one step may lose up to {widest:.3g}, above the limit of {self.largest_loss:g} that the pld "
+                f"accountant resolves: add noise or use the rdp accountant."
+            )
+        width = self._width(pairs, widest, steps)
         removal, addition = [], []
         for (pair, count), (low, high) in zip(pairs, ranges, strict=True):
             bins = pair.bins(width, math.floor(low / width), math.ceil(high / width))

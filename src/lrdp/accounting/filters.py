@@ -78,10 +78,10 @@ class RenyiFilter:
     @classmethod
     def committed(cls, budget: Budget, adjacency: Adjacency, plan: History) -> RenyiFilter:
         """Commit to the order that is best for the public plan."""
-        if not plan:
-            raise InvalidInput("plan must hold at least one step, got none: the order is chosen for it.")
         order = RenyiAccountant(adjacency=adjacency).epsilon(plan, budget.delta).order
-        return cls(budget=budget, adjacency=adjacency, weights={order or 2.0: 1.0})
+        if order is None:
+            raise InvalidInput("plan must hold at least one step, got none: the order is chosen for it.")
+        return cls(budget=budget, adjacency=adjacency, weights={order: 1.0})
 
     def charge(self, mechanism: Mechanism, steps: int) -> tuple[RenyiFilter, Answer]:
         """Charge for ``steps`` and return the filter after them; the same filter if they do not fit."""

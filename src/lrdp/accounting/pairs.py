@@ -132,7 +132,8 @@ class GaussianMixturePair:
         peak = np.maximum(exponents.max(axis=0) - 600.0, 0.0)  # only far out, where exp would overflow
         scaled = np.exp(exponents - peak)
         near = np.log1p(self._weights() @ np.expm1(np.minimum(exponents, 600.0)))
-        loss = np.where(peak > 0, peak + np.log(self._weights() @ scaled), near)
+        with np.errstate(divide="ignore"):  # far below, where only ``near`` is read
+            loss = np.where(peak > 0, peak + np.log(self._weights() @ scaled), near)
         slope = (self._weights() * self._shifts()) @ scaled * np.exp(peak - loss)
         return loss, slope
 

@@ -19,8 +19,10 @@ from scipy import fft
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput
 
+LARGEST_EPSILON = 700.0  # exp() of more overflows; losses above it count as lost wholly
+
 _MOST_ATOMS = 1 << 24  # a transform of this size takes about 1 GB
-_CHERNOFF_SCALES = np.geomspace(0.1, 60.0, 18)  # tilts tried, in units of 1 / standard deviation of the sum
+_CHERNOFF_SCALES = np.geomspace(0.1, 60.0, 18)  # tilts tried, in units of one over a typical loss
 _BLOCKS_PER_SPREAD = 8  # how coarsely one step's loss is seen when the window is chosen
 _ROUNDING = 8 * 2.0**-52  # error of the transform per composed step, absolute in probability
 
@@ -68,20 +70,21 @@ class LossDistribution:
         return float(min(1.0, self.infinity + np.dot(-np.expm1(epsilon - losses[above]), self.atoms[above])))
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε ≥ 0 whose hockey-stick divergence is at most ``delta``; +∞ if there is none."""
-        if not self.infinity < delta:
-            return np.inf
+        """The smallest ε ≥ 0 whose hockey-stick divergence is at most ``delta``; +∞ if there is none up to 700."""
         losses = self.losses()
-        start = int(np.searchsorted(losses, 0.0, side="right"))
-        losses, atoms = losses[start:], self.atoms[start:]
+        start, end = np.searchsorted(losses, [0.0, LARGEST_EPSILON], side="right")
+        infinity = self.infinity + float(self.atoms[end:].sum())
+        if not infinity < delta:
+            return np.inf
+        losses, atoms = losses[start:end], self.atoms[start:end]
         # Masses of P and Q at or above each atom; between two atoms δ(ε) = infinity + P - e^ε Q.
         upper = np.append(np.cumsum(atoms[::-1])[::-1], 0.0)
         lower = np.append(np.cumsum((atoms * np.exp(-losses))[::-1])[::-1], 0.0)
-        at_atoms = self.infinity + upper[1:] - np.exp(losses) * lower[1:]
-        if self.infinity + upper[0] - lower[0] <= delta:
+        at_atoms = infinity + upper[1:] - np.exp(losses) * lower[1:]
+        if infinity + upper[0] - lower[0] <= delta:
             return 0.0
         first = int(np.argmax(at_atoms <= delta))  # the last atom always satisfies it: infinity < delta
-        exact = np.log((self.infinity + upper[first] - delta) / lower[first])
+        exact = np.log((infinity + upper[first] - delta) / lower[first])
         return float(min(max(exact, 0.0), losses[first]))
 
 
@@ -92,8 +95,7 @@ def connect_the_dots(bins: LossBins) -> LossDistribution:
     a·e^-ε + b·e^-(ε+width) = r. What P holds below the grid is rounded up to the lowest edge.
     """
     edges = (bins.lowest + np.arange(len(bins.upper))) * bins.width
-    with np.errstate(over="ignore"):
-        at_upper_edge = (bins.upper - bins.lower * np.exp(edges)) / -np.expm1(-bins.width)
+    at_upper_edge = (bins.upper - bins.lower * np.exp(edges)) / -np.expm1(-bins.width)
     at_upper_edge = np.clip(at_upper_edge, 0.0, bins.upper)
     atoms = np.zeros(len(bins.upper) + 1)
     atoms[:-1] += bins.upper - at_upper_edge
@@ -139,7 +141,9 @@ def _window(parts: Sequence[tuple[LossDistribution, int]], tail: float) -> tuple
     width = parts[0][0].width
     block = max(1, int(np.sqrt(variance / sum(count for _, count in parts)) / (_BLOCKS_PER_SPREAD * width)))
     coarse = [(_coarsened(part, block), count) for part, count in parts]
-    tilts = _CHERNOFF_SCALES / np.sqrt(variance)
+    # The sum's own scale suits many small losses, the largest single loss suits rare large ones.
+    largest = width * max(max(abs(part.lowest), abs(part.lowest + len(part.atoms))) for part, _ in parts)
+    tilts = np.concatenate([_CHERNOFF_SCALES / np.sqrt(variance), _CHERNOFF_SCALES / largest])
     need = np.log(2 / tail)
     above = (_cumulants(coarse, tilts) + need) / tilts / width
     below = -(_cumulants(coarse, -tilts) + need) / tilts / width

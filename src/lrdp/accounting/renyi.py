@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 FloatArray = NDArray[np.float64]
+Kernel = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 Nodes = Callable[[FloatArray, float], tuple[FloatArray, FloatArray]]
 
 _TAIL = 9.5  # standard deviations kept on either side: exp(-9.5²/2) is below 1e-19 of any term that matters
@@ -28,11 +29,40 @@ _SERIES_INDEX = np.arange(1.0, 8.0)  # seven terms, each at most 0.007 of the on
 _CHUNK = 1 << 20  # cells held at once
 _NODES_PER_WIDTH = 20
 _LEGENDRE = leggauss(_NODES_PER_WIDTH)
+_LEAST_DEVIATION = 0.02  # σ below 0.04: one step alone costs ε in the hundreds
 _LOG_LARGEST = 600.0  # where exp() is left for log space, far from overflow
 
 
 def log_excess_sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
     """log(A - 1) of each subsampled pair for every order above 1."""
+    return _unless_bare(_sampled, probability, deviation, orders)
+
+
+def log_excess_replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
+    """log(A - 1) of each replace-one pair.
+
+    Its losses above 0 are those of the subsampled pair, mirrored below 0, and the rest sits at 0. So A - 1 is the
+    integral over u > 0 of the subsampled integrand at the powers ``order`` and ``1 - order``.
+    """
+    return _unless_bare(_replaced, probability, deviation, orders)
+
+
+def _unless_bare(kernel: Kernel, probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
+    """The kernel's rows, but those of the unsampled Gaussian, order/(2s²), where every record is drawn.
+
+    It bounds every sampled pair too, and stands for it where there is next to no noise: sampling then hides nothing
+    that would be worth millions of nodes.
+    """
+    bare = (probability == 1.0) | (deviation < _LEAST_DEVIATION)
+    if not bare.any():
+        return kernel(probability, deviation, orders)
+    result = log_expm1(orders * (orders - 1) / (2 * deviation[:, None] ** 2))
+    if not bare.all():
+        result[~bare] = kernel(probability[~bare], deviation[~bare], orders)
+    return result
+
+
+def _sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
     result = np.empty((len(probability), len(orders)))
     is_whole = orders == np.floor(orders)
     if is_whole.any():
@@ -42,12 +72,7 @@ def log_excess_sampled(probability: FloatArray, deviation: FloatArray, orders: F
     return result
 
 
-def log_excess_replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
-    """log(A - 1) of each replace-one pair.
-
-    Its losses above 0 are those of the subsampled pair, mirrored below 0, and the rest sits at 0. So A - 1 is the
-    integral over u > 0 of the subsampled integrand at the powers ``order`` and ``1 - order``.
-    """
+def _replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
     result = np.empty((len(probability), len(orders)))
     for group in _groups(orders):
         forward = _integrate(probability, deviation, orders[group], _panels)
@@ -70,9 +95,7 @@ def _binomial_sum(probability: FloatArray, deviation: FloatArray, orders: tuple[
         q, s = probability[rows, None], deviation[rows, None]
         highest = np.arange(2.0, max(orders) + 1)
         growth = log_expm1(highest * (highest - 1) / (2 * s**2))
-        with np.errstate(divide="ignore", invalid="ignore"):  # q = 1 leaves only k = order
-            stay = np.where(rest > 0, rest * np.log1p(-q), 0.0)
-        terms = log_binomial + k * np.log(q) + stay + growth[:, k.astype(np.int64) - 2]
+        terms = log_binomial + k * np.log(q) + rest * np.log1p(-q) + growth[:, k.astype(np.int64) - 2]
         peaks = np.maximum.reduceat(terms, starts, axis=1)
         sums = np.add.reduceat(np.exp(terms - np.repeat(peaks, sizes, axis=1)), starts, axis=1)
         result[rows] = peaks + np.log(sums)
@@ -136,8 +159,7 @@ def _integrate(probability: FloatArray, deviation: FloatArray, powers: FloatArra
         q, s = probability[chosen, None], deviation[chosen, None]
         exponent = nodes / s - 1 / (2 * s**2)
         excess = q * np.expm1(np.minimum(exponent, _LOG_LARGEST))
-        with np.errstate(divide="ignore"):  # q = 1 and u = -1: the ratio is 0
-            log_ratio = np.where(exponent > _LOG_LARGEST, np.log(q) + exponent, np.log1p(excess))
+        log_ratio = np.where(exponent > _LOG_LARGEST, np.log(q) + exponent, np.log1p(excess))
         gap = _log_gap(powers[:, None], log_ratio[:, None, :], excess[:, None, :])
         result[chosen] = _log_sum(gap + log_weights[:, None, :])
     return result
