@@ -143,8 +143,8 @@ class PldAccountant:
             lost = max(direction.infinity for direction in directions)
             why = f"delta is below {lost:.1e}" if lost >= delta else f"epsilon is above {LARGEST_EPSILON:g}"
             raise InvalidInput(
-                f"the pld accountant does not resolve delta={delta:g} after {sum(history.values())} steps, because {why}: "
-                f"use the rdp accountant or a larger delta."
+                f"the pld accountant does not resolve delta={delta:g} after {sum(history.values())} steps, because "
+                f"{why}: use the rdp accountant or a larger delta."
             )
         return PrivacySpent(epsilon=epsilon, delta=delta)
 
