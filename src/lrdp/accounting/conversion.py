@@ -74,12 +74,12 @@ def delta_at(divergence: FloatArray, orders: FloatArray, epsilon: float) -> Floa
 
 @dataclass(frozen=True)
 class OrderSearch:
-    """Where to look for the best order: the usual ones, more if the best lies at an end, then finer ones."""
+    """Where to look for the best order: the usual ones, more if the best lies at an end, then ever finer."""
 
     usual: tuple[float, ...]
     lower: tuple[float, ...] = ()
     higher: tuple[float, ...] = ()
-    refined: bool = False
+    refinements: int = 0
 
     def smallest(self, objective: Callable[[FloatArray], FloatArray]) -> AtOrder:
         """The smallest value of ``objective`` found, and its order."""
@@ -89,20 +89,23 @@ class OrderSearch:
         extension = np.array({0: self.lower, len(orders) - 1: self.higher}.get(index, ()))
         if len(extension):
             orders, values = _merged(orders, values, extension, objective(extension))
-        index = int(np.argmin(values))
-        if self.refined and 0 < index < len(orders) - 1:
+        for _ in range(self.refinements):
+            index = int(np.argmin(values))
+            if index in (0, len(orders) - 1) or not values[index - 1 : index + 2].max() > values[index] * _FLAT:
+                break
             between = _between(orders[index - 1], orders[index + 1])
             orders, values = _merged(orders, values, between, objective(between))
         return best_on_grid(values, orders)
 
 
 _SIXTEENTHS = np.arange(1, 16) / 16
+_FLAT = 1 + 1e-3  # where both neighbours of the best are this close, a finer search gains an eighth of it at most
 
 FINE_SEARCH = OrderSearch(
     usual=(2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64),
     lower=(1.05, 1.1, 1.2, 1.35, 1.6),
     higher=(90, 128, 180, 256, 360, 512, 720, 1024),
-    refined=True,
+    refinements=3,
 )
 
 
@@ -115,7 +118,7 @@ def best_on_grid(values: FloatArray, orders: FloatArray) -> AtOrder:
 def _between(low: float, high: float) -> FloatArray:
     orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _SIXTEENTHS
     # High up, whole orders are dense enough, and a sum is cheaper than an integral.
-    return np.unique(np.round(orders)) if high > 24 else orders
+    return np.unique(np.round(orders)) if high > 256 else orders
 
 
 def _merged(
