@@ -1,41 +1,17 @@
-"""The command line: parse, call, print. Data goes to stdout, words for people to stderr."""
+"""The command line: which commands there are, and how each of them ends."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import click
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from lrdp import __version__
-from lrdp.accounting import (
-    Accountant,
-    Adjacency,
-    Budget,
-    FixedSizeGaussian,
-    FixedSizeWithReplacementGaussian,
-    Plan,
-    PldAccountant,
-    PoissonGaussian,
-    PrivacySpent,
-    RenyiAccountant,
-    SampledGaussian,
-    TaylorAccountant,
-    Training,
-    TruncatedPoissonGaussian,
-    least_noise,
-    options,
-)
-from lrdp.accounting.planning import recipes
-from lrdp.errors import InvalidInput, LrdpError
-from lrdp.report import plan_plot, plan_table
+from lrdp.commands import accounting
+from lrdp.commands.output import say
+from lrdp.errors import LrdpError
 
 app = typer.Typer(
     name="lrdp",
@@ -44,42 +20,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Item = TypeVar("Item")
-
-
-class AccountantName(StrEnum):
-    """``--accountant``."""
-
-    RDP = RenyiAccountant.name
-    TAYLOR = TaylorAccountant.name
-    PLD = PldAccountant.name
-
-
-class MechanismName(StrEnum):
-    """``--mechanism``."""
-
-    FIXED_SIZE = FixedSizeGaussian.name
-    FIXED_SIZE_WITH_REPLACEMENT = FixedSizeWithReplacementGaussian.name
-    TRUNCATED_POISSON = TruncatedPoissonGaussian.name
-    POISSON = PoissonGaussian.name
-
-
-DatasetSize = Annotated[int, typer.Option("--dataset-size", "-n", help="Records of the client: a public bound.")]
-BatchSize = Annotated[int, typer.Option("--batch-size", "-b", help="Records per step (expected, for Poisson).")]
-Noise = Annotated[float, typer.Option(help="σ: noise on the sum of clipped gradients, over the clip norm.")]
-Steps = Annotated[int, typer.Option("--steps", "-t", help="Local steps in all, over all rounds.")]
-Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.")]
-Epsilon = Annotated[float, typer.Option(help="The budget.")]
-MechanismOption = Annotated[MechanismName, typer.Option(help="How batches are drawn.")]
-Cap = Annotated[int | None, typer.Option(help="Hard cap of a truncated Poisson batch: the rows held in memory.")]
-AdjacencyOption = Annotated[Adjacency, typer.Option(help="What counts as neighbouring data sets.")]
-AccountantOption = Annotated[
-    AccountantName | None,
-    typer.Option(help="rdp is exact Rényi, taylor the paper's, pld the tightest (default: rdp where it has a bound)."),
-]
-TaylorOrder = Annotated[int | None, typer.Option(help="m ≥ 3, with --accountant taylor (default: 4)")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+for command in (accounting.epsilon, accounting.calibrate, accounting.plan):
+    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -92,172 +34,17 @@ def _root(
         context.exit()
 
 
-@app.command()
-def epsilon(
-    dataset_size: DatasetSize,
-    batch_size: BatchSize,
-    noise_multiplier: Noise,
-    steps: Steps,
-    delta: Delta,
-    mechanism: MechanismOption = MechanismName.FIXED_SIZE,
-    cap: Cap = None,
-    adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
-    accountant: AccountantOption = None,
-    taylor_order: TaylorOrder = None,
-    as_json: AsJson = False,
-) -> None:
-    """The ε that so many private steps cost at δ."""
-    step = _mechanism(mechanism, dataset_size, batch_size, noise_multiplier, cap)
-    books = _accountant(accountant, adjacency, step, taylor_order)
-    _check_steps(steps)
-    _print_spent(books, step, steps, books.epsilon({step: steps}, delta), as_json)
-
-
-@app.command()
-def calibrate(
-    dataset_size: DatasetSize,
-    batch_size: BatchSize,
-    epsilon: Epsilon,
-    steps: Steps,
-    delta: Delta,
-    mechanism: MechanismOption = MechanismName.FIXED_SIZE,
-    cap: Cap = None,
-    adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
-    accountant: AccountantOption = None,
-    taylor_order: TaylorOrder = None,
-    as_json: AsJson = False,
-) -> None:
-    """The smallest noise multiplier that keeps (ε, δ) over so many steps."""
-    budget = Budget(epsilon=epsilon, delta=delta)
-    step = _mechanism(mechanism, dataset_size, batch_size, 1.0, cap)
-    books = _accountant(accountant, adjacency, step, taylor_order)
-    _check_steps(steps)
-    found = least_noise(step, steps, budget, books)
-    _print_spent(books, found.mechanism, steps, found.spent, as_json)
-
-
-@app.command()
-def plan(
-    dataset_size: DatasetSize,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step may hold in memory.")],
-    rounds: Annotated[int, typer.Option(help="Rounds that the client is to take part in.")],
-    local_steps: Annotated[int, typer.Option(help="Private steps per round.")],
-    epsilon: Epsilon,
-    delta: Delta,
-    plot: Annotated[Path | None, typer.Option(help="Draw ε against rounds to this file (.svg, .png, .pdf).")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """All mechanisms and accountants side by side, and which one to take."""
-    training = Training(
-        dataset_size=dataset_size,
-        batch_size=batch_size,
-        rounds=rounds,
-        local_steps=local_steps,
-        budget=Budget(epsilon=epsilon, delta=delta),
-    )
-    if plot is not None:
-        plan_plot.check(plot)
-    planned = Plan(
-        training=training, options=tuple(_progress(options(training), len(recipes()), "Calibrating", as_json))
-    )
-    if plot is not None:
-        curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
-        plan_plot.draw(planned, list(curves), plot)
-    if as_json:
-        _print_json(plan_table.record(planned))
-    else:
-        Console(width=max(Console().width, plan_table.WIDTH)).print(plan_table.table(planned))
-        print(f"Recommended: {planned.reason}")
-
-
-def _mechanism(
-    name: MechanismName, dataset_size: int, batch_size: int, noise_multiplier: float, cap: int | None
-) -> SampledGaussian:
-    common: dict[str, Any] = {
-        "dataset_size": dataset_size,
-        "batch_size": batch_size,
-        "noise_multiplier": noise_multiplier,
-    }
-    if name is MechanismName.TRUNCATED_POISSON:
-        if cap is None:
-            raise InvalidInput("--cap is required with --mechanism truncated-poisson: batches are cut at it.")
-        return TruncatedPoissonGaussian(**common, cap=cap)
-    if cap is not None:
-        raise InvalidInput(f"--cap={cap} is only for --mechanism truncated-poisson: {name.value} cuts no batch.")
-    kinds = {kind.name: kind for kind in (FixedSizeGaussian, FixedSizeWithReplacementGaussian, PoissonGaussian)}
-    return kinds[name.value](**common)
-
-
-def _accountant(
-    name: AccountantName | None, adjacency: Adjacency, step: SampledGaussian, taylor_order: int | None
-) -> Accountant:
-    if taylor_order is not None and name is not AccountantName.TAYLOR:
-        raise InvalidInput(f"--taylor-order={taylor_order} is only for --accountant taylor: no other has terms.")
-    if name is AccountantName.TAYLOR:
-        return TaylorAccountant(adjacency=adjacency, terms=4 if taylor_order is None else taylor_order)
-    without_rdp = isinstance(step, FixedSizeWithReplacementGaussian)
-    if name is AccountantName.PLD or (name is None and without_rdp):
-        return PldAccountant(adjacency=adjacency)
-    return RenyiAccountant(adjacency=adjacency)
-
-
-def _check_steps(steps: int) -> None:
-    if steps < 1:
-        raise InvalidInput(f"steps must be at least 1, got {steps}: without a step nothing is released or spent.")
-
-
-def _print_spent(books: Accountant, step: SampledGaussian, steps: int, spent: PrivacySpent, as_json: bool) -> None:
-    if spent.at_edge:
-        _say(
-            f"Note: the best Rényi order, {spent.order:g}, is at the edge of those tried; the figure holds but may be "
-            f"loose, so try --accountant pld."
-        )
-    record: dict[str, Any] = {
-        "epsilon": spent.epsilon,
-        "delta": spent.delta,
-        "order": spent.order,
-        "mechanism": step.name,
-        "adjacency": books.adjacency.value,
-        "accountant": books.name,
-        "noise_multiplier": step.noise_multiplier,
-        "steps": steps,
-        "dataset_size": step.dataset_size,
-        "batch_size": step.batch_size,
-        "cap": getattr(step, "cap", None),
-        "noise_on_mean": step.noise_on_mean,
-    }
-    if as_json:
-        _print_json(record)
-        return
-    for key, value in record.items():
-        if value is not None:
-            print(f"{key.replace('_', ' '):<17} {value if isinstance(value, str | int) else format(value, '.6g')}")
-
-
-def _progress(items: Iterable[Item], total: int, label: str, quiet: bool) -> Iterable[Item]:
-    console = Console(stderr=True)
-    return track(items, label, total, console=console, transient=True, disable=quiet or not console.is_terminal)
-
-
-def _print_json(record: dict[str, Any]) -> None:
-    print(json.dumps(record, allow_nan=False))
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
-
-
 def main() -> None:
     """Run the command line; every error ends in one sentence on stderr and its exit code."""
     try:
         code = app(standalone_mode=False)
     except click.ClickException as problem:
-        _say(f"Error: {problem.format_message()}")
+        say(f"Error: {problem.format_message()}")
         code = problem.exit_code
     except LrdpError as problem:
-        _say(f"Error: {problem}")
+        say(f"Error: {problem}")
         code = problem.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _say("Stopped.")
+        say("Stopped.")
         code = 130
     sys.exit(code or 0)

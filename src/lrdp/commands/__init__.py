@@ -1,0 +1,1 @@
+"""Groups of commands of the command line, one file per room."""

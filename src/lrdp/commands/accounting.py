@@ -1,0 +1,209 @@
+"""Commands of the accountant: ``lrdp epsilon``, ``lrdp calibrate`` and ``lrdp plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from lrdp.accounting import (
+    Accountant,
+    Adjacency,
+    Budget,
+    FixedSizeGaussian,
+    FixedSizeWithReplacementGaussian,
+    Plan,
+    PldAccountant,
+    PoissonGaussian,
+    PrivacySpent,
+    RenyiAccountant,
+    SampledGaussian,
+    TaylorAccountant,
+    Training,
+    TruncatedPoissonGaussian,
+    least_noise,
+    options,
+)
+from lrdp.accounting.planning import recipes
+from lrdp.commands.output import AsJson, print_record, say
+from lrdp.errors import InvalidInput
+from lrdp.report import plan_plot, plan_table
+
+Item = TypeVar("Item")
+
+
+class AccountantName(StrEnum):
+    """``--accountant``."""
+
+    RDP = RenyiAccountant.name
+    TAYLOR = TaylorAccountant.name
+    PLD = PldAccountant.name
+
+
+class MechanismName(StrEnum):
+    """``--mechanism``."""
+
+    FIXED_SIZE = FixedSizeGaussian.name
+    FIXED_SIZE_WITH_REPLACEMENT = FixedSizeWithReplacementGaussian.name
+    TRUNCATED_POISSON = TruncatedPoissonGaussian.name
+    POISSON = PoissonGaussian.name
+
+
+DatasetSize = Annotated[int, typer.Option("--dataset-size", "-n", help="Records of the client: a public bound.")]
+BatchSize = Annotated[int, typer.Option("--batch-size", "-b", help="Records per step (expected, for Poisson).")]
+Noise = Annotated[float, typer.Option(help="σ: noise on the sum of clipped gradients, over the clip norm.")]
+Steps = Annotated[int, typer.Option("--steps", "-t", help="Local steps in all, over all rounds.")]
+Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.")]
+Epsilon = Annotated[float, typer.Option(help="The budget.")]
+MechanismOption = Annotated[MechanismName, typer.Option(help="How batches are drawn.")]
+Cap = Annotated[int | None, typer.Option(help="Hard cap of a truncated Poisson batch: the rows held in memory.")]
+AdjacencyOption = Annotated[Adjacency, typer.Option(help="What counts as neighbouring data sets.")]
+AccountantOption = Annotated[
+    AccountantName | None,
+    typer.Option(help="rdp is exact Rényi, taylor the paper's, pld the tightest (default: rdp where it has a bound)."),
+]
+TaylorOrder = Annotated[int | None, typer.Option(help="m ≥ 3, with --accountant taylor (default: 4)")]
+
+
+def epsilon(
+    dataset_size: DatasetSize,
+    batch_size: BatchSize,
+    noise_multiplier: Noise,
+    steps: Steps,
+    delta: Delta,
+    mechanism: MechanismOption = MechanismName.FIXED_SIZE,
+    cap: Cap = None,
+    adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
+    accountant: AccountantOption = None,
+    taylor_order: TaylorOrder = None,
+    as_json: AsJson = False,
+) -> None:
+    """The ε that so many private steps cost at δ."""
+    step = _mechanism(mechanism, dataset_size, batch_size, noise_multiplier, cap)
+    books = _accountant(accountant, adjacency, step, taylor_order)
+    _check_steps(steps)
+    _print_spent(books, step, steps, books.epsilon({step: steps}, delta), as_json)
+
+
+def calibrate(
+    dataset_size: DatasetSize,
+    batch_size: BatchSize,
+    epsilon: Epsilon,
+    steps: Steps,
+    delta: Delta,
+    mechanism: MechanismOption = MechanismName.FIXED_SIZE,
+    cap: Cap = None,
+    adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
+    accountant: AccountantOption = None,
+    taylor_order: TaylorOrder = None,
+    as_json: AsJson = False,
+) -> None:
+    """The smallest noise multiplier that keeps (ε, δ) over so many steps."""
+    budget = Budget(epsilon=epsilon, delta=delta)
+    step = _mechanism(mechanism, dataset_size, batch_size, 1.0, cap)
+    books = _accountant(accountant, adjacency, step, taylor_order)
+    _check_steps(steps)
+    found = least_noise(step, steps, budget, books)
+    _print_spent(books, found.mechanism, steps, found.spent, as_json)
+
+
+def plan(
+    dataset_size: DatasetSize,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step may hold in memory.")],
+    rounds: Annotated[int, typer.Option(help="Rounds that the client is to take part in.")],
+    local_steps: Annotated[int, typer.Option(help="Private steps per round.")],
+    epsilon: Epsilon,
+    delta: Delta,
+    plot: Annotated[Path | None, typer.Option(help="Draw ε against rounds to this file (.svg, .png, .pdf).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """All mechanisms and accountants side by side, and which one to take."""
+    training = Training(
+        dataset_size=dataset_size,
+        batch_size=batch_size,
+        rounds=rounds,
+        local_steps=local_steps,
+        budget=Budget(epsilon=epsilon, delta=delta),
+    )
+    if plot is not None:
+        plan_plot.check(plot)
+    planned = Plan(
+        training=training, options=tuple(_progress(options(training), len(recipes()), "Calibrating", as_json))
+    )
+    if plot is not None:
+        curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
+        plan_plot.draw(planned, list(curves), plot)
+    if as_json:
+        print_record(plan_table.record(planned), as_json)
+    else:
+        Console(width=max(Console().width, plan_table.WIDTH)).print(plan_table.table(planned))
+        print(f"Recommended: {planned.reason}")
+
+
+def _mechanism(
+    name: MechanismName, dataset_size: int, batch_size: int, noise_multiplier: float, cap: int | None
+) -> SampledGaussian:
+    common: dict[str, Any] = {
+        "dataset_size": dataset_size,
+        "batch_size": batch_size,
+        "noise_multiplier": noise_multiplier,
+    }
+    if name is MechanismName.TRUNCATED_POISSON:
+        if cap is None:
+            raise InvalidInput("--cap is required with --mechanism truncated-poisson: batches are cut at it.")
+        return TruncatedPoissonGaussian(**common, cap=cap)
+    if cap is not None:
+        raise InvalidInput(f"--cap={cap} is only for --mechanism truncated-poisson: {name.value} cuts no batch.")
+    kinds = {kind.name: kind for kind in (FixedSizeGaussian, FixedSizeWithReplacementGaussian, PoissonGaussian)}
+    return kinds[name.value](**common)
+
+
+def _accountant(
+    name: AccountantName | None, adjacency: Adjacency, step: SampledGaussian, taylor_order: int | None
+) -> Accountant:
+    if taylor_order is not None and name is not AccountantName.TAYLOR:
+        raise InvalidInput(f"--taylor-order={taylor_order} is only for --accountant taylor: no other has terms.")
+    if name is AccountantName.TAYLOR:
+        return TaylorAccountant(adjacency=adjacency, terms=4 if taylor_order is None else taylor_order)
+    without_rdp = isinstance(step, FixedSizeWithReplacementGaussian)
+    if name is AccountantName.PLD or (name is None and without_rdp):
+        return PldAccountant(adjacency=adjacency)
+    return RenyiAccountant(adjacency=adjacency)
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 1:
+        raise InvalidInput(f"steps must be at least 1, got {steps}: without a step nothing is released or spent.")
+
+
+def _print_spent(books: Accountant, step: SampledGaussian, steps: int, spent: PrivacySpent, as_json: bool) -> None:
+    if spent.at_edge:
+        say(
+            f"Note: the best Rényi order, {spent.order:g}, is at the edge of those tried; the figure holds but may be "
+            f"loose, so try --accountant pld."
+        )
+    record: dict[str, Any] = {
+        "epsilon": spent.epsilon,
+        "delta": spent.delta,
+        "order": spent.order,
+        "mechanism": step.name,
+        "adjacency": books.adjacency.value,
+        "accountant": books.name,
+        "noise_multiplier": step.noise_multiplier,
+        "steps": steps,
+        "dataset_size": step.dataset_size,
+        "batch_size": step.batch_size,
+        "cap": getattr(step, "cap", None),
+        "noise_on_mean": step.noise_on_mean,
+    }
+    print_record(record, as_json)
+
+
+def _progress(items: Iterable[Item], total: int, label: str, quiet: bool) -> Iterable[Item]:
+    console = Console(stderr=True)
+    return track(items, label, total, console=console, transient=True, disable=quiet or not console.is_terminal)
