@@ -24,7 +24,7 @@ Nodes = Callable[[FloatArray, float], tuple[FloatArray, FloatArray]]
 
 _TAIL = 9.5  # standard deviations kept on either side: exp(-9.5²/2) is below 1e-19 of any term that matters
 _STEP = 0.4  # trapezoid step over min(s, 1): error exp(-2π²/0.4) < 1e-21, the strip of analyticity being πs wide
-_SERIES_BELOW = 0.001  # |power · x| below which (1+x)^power - 1 - power·x is summed as its binomial series
+_SERIES_BELOW = 0.001  # |x|·max(|power|, 1) below which (1+x)^power - 1 - power·x is summed as its series
 _SERIES_INDEX = np.arange(1.0, 6.0)  # up to the fifth power of x, each term at most 0.0014 of the one before
 _CHUNK = 1 << 20  # cells held at once
 _NODES_PER_WIDTH = 20
@@ -174,7 +174,7 @@ def _log_gap(power: FloatArray, log_ratio: FloatArray, excess: FloatArray) -> Fl
     """log[(1+x)^power - 1 - power·x] ≥ -∞, without cancellation for small x and without overflow for large."""
     scaled = power * log_ratio
     linear = power * excess
-    is_small = np.abs(linear) < _SERIES_BELOW
+    is_small = np.abs(excess) * np.maximum(np.abs(power), 1.0) < _SERIES_BELOW
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         gap = np.log(np.expm1(np.minimum(scaled, _LOG_LARGEST)) - linear)
         if is_small.any():
@@ -186,7 +186,7 @@ def _log_gap(power: FloatArray, log_ratio: FloatArray, excess: FloatArray) -> Fl
 
 
 def _log_series(power: FloatArray, excess: FloatArray) -> FloatArray:
-    """The log of Σ_{k≥2} C(power, k) x^k, by Horner's rule; read only where |power·x| is small."""
+    """The log of Σ_{k≥2} C(power, k) x^k, by Horner's rule; read only where x and power·x are small."""
     coefficients = np.cumprod((power - _SERIES_INDEX + 1) / _SERIES_INDEX, axis=-1)
     total = coefficients[..., -1:]
     for k in range(coefficients.shape[-1] - 2, 0, -1):
