@@ -1,0 +1,148 @@
+"""The filter that was chosen when the budget was opened, as the ledger's first entry keeps it.
+
+The choice must not follow the data, so it is made once, before the first charge, and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from lrdp.accounting import (
+    Adjacency,
+    Answer,
+    Budget,
+    History,
+    Mechanism,
+    PldAccountant,
+    RenyiAccountant,
+    RenyiFilter,
+    ReservedSlots,
+    most_rounds,
+)
+from lrdp.errors import InvalidInput
+from lrdp.ledger.encoding import decode_float, decode_history, encode_float, encode_history
+
+Charge = tuple[Mechanism, int]
+
+
+class FilterChoice(Protocol):
+    """Decides whether a charge fits a budget on top of a history."""
+
+    @property
+    def accountant(self) -> str:
+        """Who computes its figures."""
+
+    def encode(self) -> str:
+        """As one word of the first entry."""
+
+    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:
+        """The state after the charge, or the refusal and the state before it."""
+
+    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> Answer:
+        """The state now."""
+
+    def for_runs(self) -> OrdersChoice:
+        """The filter that measures one run's share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrdersChoice:
+    """Rényi orders fixed in advance, with their shares of δ."""
+
+    weights: Mapping[float, float]
+
+    @classmethod
+    def committed(cls, budget: Budget, adjacency: Adjacency, plan: History) -> OrdersChoice:
+        """The one order that is best for a public plan: no overhead on it, little left for any other."""
+        return cls(weights=dict(RenyiFilter.committed(budget, adjacency, plan).weights))
+
+    @classmethod
+    def hedged(cls, budget: Budget, adjacency: Adjacency, costliest: Mechanism) -> OrdersChoice:
+        """Half of δ for the order that is best if all steps are the costliest, half spread for quieter ones."""
+        steps = most_rounds(costliest, 1, budget, RenyiAccountant(adjacency=adjacency))
+        best = next(iter(RenyiFilter.committed(budget, adjacency, {costliest: max(steps, 1)}).weights))
+        return cls(weights=_halves({best: 1.0}, SPREAD.weights))
+
+    @property
+    def accountant(self) -> str:
+        return RenyiAccountant.name
+
+    def encode(self) -> str:
+        pairs = [f"{encode_float(order)}={encode_float(weight)}" for order, weight in sorted(self.weights.items())]
+        return " ".join(["orders", *pairs])
+
+    @classmethod
+    def decode(cls, text: str) -> OrdersChoice:
+        """The words after the name."""
+        pairs = (pair.split("=") for pair in text.split(" "))
+        return cls(weights={decode_float(order): decode_float(weight) for order, weight in pairs})
+
+    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:
+        return self._filter(budget, adjacency, history).charge(*charge)[1]
+
+    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> Answer:
+        return self._filter(budget, adjacency, history).answer()
+
+    def for_runs(self) -> OrdersChoice:
+        return OrdersChoice(weights=_halves(self.weights, SPREAD.weights))
+
+    def _filter(self, budget: Budget, adjacency: Adjacency, history: History) -> RenyiFilter:
+        return RenyiFilter(budget=budget, adjacency=adjacency, weights=self.weights, history=history)
+
+
+SPREAD: Final = OrdersChoice(weights=dict.fromkeys((2.5, 4.0, 6.0, 9.0, 14.0, 22.0, 40.0, 80.0), 0.125))
+"""Fits any plan somewhat: at order 9 an eighth of δ costs 0.26 of ε."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotsChoice:
+    """A public multiset of steps, paid for as a whole when the budget was opened."""
+
+    slots: History
+
+    @property
+    def accountant(self) -> str:
+        return PldAccountant.name
+
+    def encode(self) -> str:
+        return f"slots {encode_history(self.slots)}"
+
+    @classmethod
+    def decode(cls, text: str) -> SlotsChoice:
+        """The words after the name."""
+        return cls(slots=decode_history(text))
+
+    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:
+        now = self._filter(budget, adjacency, history)
+        # Steps beyond the slots (adopted after a rollback) void what was reserved: nothing more is admitted.
+        if not (now.slots == self.slots and now.reserved.epsilon <= budget.epsilon):
+            return now.answer(admitted=False)
+        return now.charge(*charge)[1]
+
+    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> Answer:
+        return self._filter(budget, adjacency, history).answer()
+
+    def for_runs(self) -> OrdersChoice:
+        return SPREAD
+
+    def _filter(self, budget: Budget, adjacency: Adjacency, history: History) -> ReservedSlots:
+        covered = {m: max(self.slots.get(m, 0), history.get(m, 0)) for m in {**self.slots, **history}}
+        reserved = PldAccountant(adjacency=adjacency).epsilon(covered, budget.delta)
+        empty = ReservedSlots(budget=budget, adjacency=adjacency, slots=covered, reserved=reserved)
+        return replace(empty, used=dict(history))
+
+
+def _halves(one: Mapping[float, float], other: Mapping[float, float]) -> dict[float, float]:
+    """Half of δ for each of two sets of orders."""
+    return {order: (one.get(order, 0.0) + other.get(order, 0.0)) / 2 for order in {**one, **other}}
+
+
+def decode_choice(text: str) -> FilterChoice:
+    """The choice that an ``encode`` wrote."""
+    name, _, rest = text.partition(" ")
+    decoders: dict[str, Callable[[str], FilterChoice]] = {"orders": OrdersChoice.decode, "slots": SlotsChoice.decode}
+    if name not in decoders:
+        raise InvalidInput(f"a filter is one of {', '.join(decoders)}, got {name[:20]!r}.")
+    return decoders[name](rest)

@@ -1,0 +1,186 @@
+"""May this request be trained? Pure: books, policy and request in, a decision out; no data, no disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lrdp.accounting import (
+    Answer,
+    Budget,
+    FixedSizeGaussian,
+    Mechanism,
+    TruncatedPoissonGaussian,
+)
+from lrdp.errors import AlreadyAnswered, BudgetExceeded, LrdpError, PolicyRefused, Unsupported
+from lrdp.ledger.books import Books
+from lrdp.ledger.policy import Policy
+from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.request import Request
+
+MOST_CHARGES_PER_ROUND: Final = 2
+"""A crash or another model costs a second charge; a third in one round is refused."""
+
+Objection = tuple[Refusal, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The state of the books after the charge; or a refusal; or neither, where the request has its reply already."""
+
+    refusal: Refusal | None = None
+    sentence: str = ""
+    after: Answer | None = None
+
+    def error(self) -> LrdpError:
+        """Why there is no charge."""
+        if self.refusal is None:
+            return AlreadyAnswered(self.sentence)
+        kind = BudgetExceeded if self.refusal.is_about_budget else PolicyRefused
+        return kind(self.sentence, self.refusal)
+
+
+def decide(books: Books, policy: Policy, request: Request) -> Decision:
+    """Admit or refuse; the first objection found is the one given."""
+    if request.key in books.answered:
+        return Decision(sentence=f"round {request.round} was answered: its stored bytes are sent again, at no cost.")
+    objection = _suspension(books) or policy_objection(policy, request) or _recharge(books, request)
+    if objection is None:
+        try:
+            return _admit(books, policy, request)
+        except Unsupported as problem:
+            objection = Refusal.SAMPLING, f"the cost of this step cannot be bounded: {problem}"
+    return Decision(refusal=objection[0], sentence=_free(objection[1]))
+
+
+def policy_objection(policy: Policy, request: Request) -> Objection | None:
+    """The first rule of the policy that the request breaks."""
+    rule = policy.mechanism
+    found = _mechanism_objection(policy, request.mechanism)
+    if found is not None:
+        return found
+    limits: tuple[tuple[bool, Refusal, str, str, object, str], ...] = (
+        (request.clip_norm <= rule.clip_norm, Refusal.CLIP_NORM, "mechanism.clip_norm", "clip norm", request.clip_norm,
+         f"at most {rule.clip_norm:g}"),
+        (request.steps <= rule.max_steps_per_round, Refusal.STEPS, "mechanism.max_steps_per_round", "steps",
+         request.steps, f"at most {rule.max_steps_per_round}"),
+        (request.model.size <= policy.model.max_bytes, Refusal.MODEL_SIZE, "model.max_bytes", "a model of bytes",
+         request.model.size, f"at most {policy.model.max_bytes}"),
+        (request.model.largest_weight <= policy.model.max_abs_weight, Refusal.MODEL_WEIGHTS, "model.max_abs_weight",
+         "a largest weight of", request.model.largest_weight, f"at most {policy.model.max_abs_weight:g} and finite"),
+        (request.registry_sha256 == policy.registry_sha256, Refusal.REGISTRY, "peers.registry_sha256", "the registry",
+         request.registry_sha256[:12] or "none", f"{policy.registry_sha256[:12] or 'none'}"),
+        (set(request.metrics) <= set(policy.metrics), Refusal.METRICS, "release.metrics", "the metrics",
+         list(request.metrics), f"none but {list(policy.metrics)}"),
+    )  # fmt: skip
+    for holds, refusal, key, what, asked, allowed in limits:
+        if not holds:
+            return refusal, _broken(policy, key, f"{what} {asked}", allowed)
+    return None
+
+
+def _mechanism_objection(policy: Policy, asked: Mechanism) -> Objection | None:
+    costliest: Any = policy.mechanism.costliest
+    if type(asked) is not type(costliest):
+        return Refusal.SAMPLING, _broken(policy, "mechanism.sampling", f"{asked.name} sampling", costliest.name)
+    if not asked.noise_multiplier >= costliest.noise_multiplier:
+        text = f"noise {asked.noise_multiplier:g}"
+        return Refusal.NOISE, _broken(
+            policy, "mechanism.min_noise_multiplier", text, f"at least {costliest.noise_multiplier:g}"
+        )
+    return _SIZES[type(costliest)](policy, asked, costliest)
+
+
+def _fixed_sizes(policy: Policy, asked: FixedSizeGaussian, costliest: FixedSizeGaussian) -> Objection | None:
+    if asked.batch_size > costliest.batch_size:
+        return _batch(policy, asked.batch_size, costliest.batch_size)
+    if asked.dataset_size > costliest.dataset_size:
+        text = f"a data set counted as {asked.dataset_size}"
+        return Refusal.DATASET_SIZE, _broken(
+            policy, "mechanism.min_dataset_size", text, f"at most {costliest.dataset_size}"
+        )
+    return None
+
+
+def _truncated_sizes(
+    policy: Policy, asked: TruncatedPoissonGaussian, costliest: TruncatedPoissonGaussian
+) -> Objection | None:
+    """Data set and cap must be those of the policy: a smaller cap costs more, not less."""
+    if asked.batch_size > costliest.batch_size or asked.cap != costliest.cap:
+        return _batch(policy, asked.batch_size, costliest.batch_size, f" with the cap {costliest.cap}")
+    if asked.dataset_size != costliest.dataset_size:
+        text = f"a data set counted as {asked.dataset_size}"
+        return Refusal.DATASET_SIZE, _broken(policy, "mechanism.max_dataset_size", text, f"{costliest.dataset_size}")
+    return None
+
+
+_SIZES: Final[dict[type[Mechanism], Callable[[Policy, Any, Any], Objection | None]]] = {
+    FixedSizeGaussian: _fixed_sizes,
+    TruncatedPoissonGaussian: _truncated_sizes,
+}
+
+
+def _batch(policy: Policy, asked: int, most: int, also: str = "") -> Objection:
+    return Refusal.BATCH_SIZE, _broken(policy, "mechanism.batch_size", f"batches of {asked}", f"at most {most}{also}")
+
+
+def _suspension(books: Books) -> Objection | None:
+    if books.suspended is None:
+        return None
+    return Refusal.SUSPENDED, (
+        f"these books were shown a head they signed but do not contain (entry {books.suspended.seq}): a backup was "
+        f"restored or the machine was cloned, and an administrator must run `lrdp ledger adopt-head` first"
+    )
+
+
+def _recharge(books: Books, request: Request) -> Objection | None:
+    made = books.charges_in(request.run, request.round)
+    if made < MOST_CHARGES_PER_ROUND:
+        return None
+    return Refusal.RECHARGE, (
+        f"round {request.round} was charged {made} times already, and at most {MOST_CHARGES_PER_ROUND} charges are "
+        f"made in one round"
+    )
+
+
+def _admit(books: Books, policy: Policy, request: Request) -> Decision:
+    """The global budget first, then the run's share of it; every comparison fails closed on a NaN."""
+    charge = (request.mechanism, request.steps)
+    adjacency = books.opened.adjacency
+    total = tighter(books.budget, policy.budget.total)
+    after = books.choice.admit(total, adjacency, books.history, charge)
+    if not (after.admitted and after.guaranteed.epsilon <= total.epsilon):
+        return Decision(
+            refusal=Refusal.BUDGET,
+            sentence=_free(
+                f"{request.steps} steps do not fit the budget: ε={after.guaranteed.epsilon:.4f} of {total.epsilon:g} "
+                f"is spent or reserved at δ={total.delta:g} ({policy.where('budget.epsilon')})"
+            ),
+        )
+    share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
+    if share.epsilon >= total.epsilon:
+        return Decision(after=after)
+    quota = books.choice.for_runs().admit(share, adjacency, books.history_of(request.run), charge)
+    if not (quota.admitted and quota.guaranteed.epsilon <= share.epsilon):
+        return Decision(
+            refusal=Refusal.RUN_QUOTA,
+            sentence=_free(
+                f"{request.steps} steps do not fit this run's share: ε={quota.guaranteed.epsilon:.4f} of "
+                f"{share.epsilon:g} is spent ({policy.where('budget.per_run_epsilon')})"
+            ),
+        )
+    return Decision(after=after)
+
+
+def tighter(opened: Budget, policy: Budget) -> Budget:
+    """The budget that was opened, or less if the policy now says so; never more."""
+    return Budget(epsilon=min(opened.epsilon, policy.epsilon), delta=opened.delta)
+
+
+def _broken(policy: Policy, key: str, asked: str, allowed: str) -> str:
+    return f"the server asked for {asked}, the policy allows {allowed} ({policy.where(key)})"
+
+
+def _free(sentence: str) -> str:
+    return f"{sentence}: nothing was trained and nothing was spent."

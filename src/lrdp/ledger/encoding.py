@@ -1,0 +1,102 @@
+"""One value, one text: how entries write numbers, words and mechanisms.
+
+Floats are written in hexadecimal, so what is read back is the same bit for bit; words are percent-encoded, so no word
+can hold the tab that separates fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from lrdp.accounting import (
+    FixedSizeGaussian,
+    FixedSizeWithReplacementGaussian,
+    Gaussian,
+    History,
+    Mechanism,
+    PoissonGaussian,
+    TruncatedPoissonGaussian,
+)
+from lrdp.errors import InvalidInput
+
+_SAFE: Final = " ()[],:;=+-*/._'<>"
+_KINDS: Final[dict[str, type[Mechanism]]] = {
+    kind.name: kind
+    for kind in (
+        FixedSizeGaussian,
+        FixedSizeWithReplacementGaussian,
+        Gaussian,
+        PoissonGaussian,
+        TruncatedPoissonGaussian,
+    )
+}
+
+
+def encode_float(value: float) -> str:
+    """Exactly, in hexadecimal; what is not a number is written as infinity, which no budget admits."""
+    return (math.inf if math.isnan(value) else float(value)).hex()
+
+
+def decode_float(text: str) -> float:
+    """The float that :func:`encode_float` wrote."""
+    return float.fromhex(text)
+
+
+def encode_word(text: str) -> str:
+    """Any text, without tabs or line ends."""
+    return quote(text, safe=_SAFE)
+
+
+def decode_word(text: str) -> str:
+    """The text that :func:`encode_word` wrote."""
+    return unquote(text, errors="strict")
+
+
+_WRITERS: Final[dict[str, Callable[[Any], str]]] = {"float": encode_float, "int": lambda value: str(int(value))}
+_READERS: Final[dict[str, Callable[[str], Any]]] = {"float": decode_float, "int": int}
+
+
+def encode_mechanism(mechanism: Mechanism) -> str:
+    """As in ``fixed-size batch_size=128 dataset_size=5000 noise_multiplier=0x1.3333333333333p+0``."""
+    if _KINDS.get(mechanism.name) is not type(mechanism):
+        raise InvalidInput(
+            f"mechanism must be one of {', '.join(_KINDS)}, got {type(mechanism).__name__}: the ledger could not read "
+            f"back what it was charged for."
+        )
+    values = [f"{f.name}={_WRITERS[str(f.type)](getattr(mechanism, f.name))}" for f in fields(mechanism)]
+    return " ".join([mechanism.name, *sorted(values)])
+
+
+@lru_cache(maxsize=4096)
+def decode_mechanism(text: str) -> Mechanism:
+    """The mechanism that :func:`encode_mechanism` wrote."""
+    name, *pairs = text.split(" ")
+    if name not in _KINDS:
+        raise InvalidInput(f"mechanism must be one of {', '.join(_KINDS)}, got {name!r}.")
+    kind = _KINDS[name]
+    types = {f.name: str(f.type) for f in fields(kind)}
+    values = dict(pair.split("=", 1) for pair in pairs)
+    if values.keys() != types.keys():
+        raise InvalidInput(f"a {name} mechanism has the fields {sorted(types)}, got {sorted(values)}.")
+    return kind(**{key: _READERS[types[key]](value) for key, value in values.items()})
+
+
+def encode_history(history: History) -> str:
+    """``steps*mechanism`` of each, joined by semicolons, in the order of their texts."""
+    return ";".join(sorted(f"{steps}*{encode_mechanism(mechanism)}" for mechanism, steps in history.items()))
+
+
+@lru_cache(maxsize=4096)
+def _decode_term(text: str) -> tuple[Mechanism, int]:
+    steps, mechanism = text.split("*", 1)
+    return decode_mechanism(mechanism), int(steps)
+
+
+def decode_history(text: str) -> dict[Mechanism, int]:
+    """The history that :func:`encode_history` wrote."""
+    return dict(_decode_term(term) for term in text.split(";")) if text else {}

@@ -1,0 +1,131 @@
+"""Exports: all entries of a ledger as text, and their verification anywhere.
+
+The first line names the format; then each entry has a line of its hash in hexadecimal, a tab and the entry's own line;
+the last line is ``HEAD``, a tab and the signed head. Replies are not exported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lrdp.errors import InvalidInput, LedgerDamaged
+from lrdp.ledger.books import Books, uncollected
+from lrdp.ledger.heads import Head
+from lrdp.ledger.ledger import Ledger
+from lrdp.ledger.store import Store
+
+HEADER: Final = b"lrdp-ledger-export-1"
+_SQLITE: Final = b"SQLite format 3\x00"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """Books whose every entry was checked; ``head`` is the signed head, None where the file holds none."""
+
+    books: Books
+    head: Head | None
+
+
+def write_export(ledger: Ledger, path: Path) -> Head:
+    """Write all entries and the signed head of now to a new file of mode 0600."""
+    head = ledger.head()
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InvalidInput(f"there is a file at {path} already: it is not overwritten.") from None
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(HEADER + b"\n")
+        for seq, (line, digest) in enumerate(ledger.entries(), start=1):
+            if seq <= head.seq:
+                file.write(digest.hex().encode() + b"\t" + line + b"\n")
+        file.write(b"HEAD\t" + head.encode().encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return head
+
+
+def verify(path: Path) -> Verified:
+    """Check every entry of a ledger or of an export, without keys and without a policy.
+
+    Raises:
+        LedgerDamaged: naming the first entry that is not as it was written, or what is wrong with the head.
+        InvalidInput: for a file that is neither.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(max(len(_SQLITE), len(HEADER)))
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    if start.startswith(HEADER):
+        return _verified_export(path)
+    if start.startswith(_SQLITE):
+        return _verified_ledger(path)
+    raise LedgerDamaged(f"{path} is neither a ledger nor an export of one: it begins with {start[:16]!r}.")
+
+
+def digests_at(path: Path, seqs: set[int]) -> dict[int, str]:
+    """The hashes of some entries of a verified ledger or export, in hexadecimal."""
+    with path.open("rb") as file:
+        is_export = file.read(len(HEADER)) == HEADER
+    if is_export:
+        return {seq: digest.decode() for seq, (digest, _) in enumerate(_pairs(path), start=1) if seq in seqs}
+    with closing(Store(path, read_only=True)) as store:
+        found = {seq: store.digest_at(seq) for seq in seqs}
+    return {seq: digest for seq, digest in found.items() if digest is not None}
+
+
+def _verified_ledger(path: Path) -> Verified:
+    books = Books()
+    with closing(Store(path, read_only=True)) as store, closing(store.entries()) as entries, uncollected():
+        books.extend(entries)
+    return Verified(books=books.begun(), head=None)
+
+
+def _verified_export(path: Path) -> Verified:
+    books = Books()
+    last = b""
+    for digest, line in _pairs(path):
+        if last:
+            books.append(*_entry(last, books.seq + 1))
+        last = digest + b"\t" + line
+    return Verified(books=books, head=_checked_head(last, books.begun(), path))
+
+
+def _pairs(path: Path) -> Iterator[tuple[bytes, bytes]]:
+    with path.open("rb") as file:
+        next(file)
+        for row in file:
+            digest, _, line = row.rstrip(b"\n").partition(b"\t")
+            yield digest, line
+
+
+def _entry(row: bytes, seq: int) -> tuple[bytes, bytes]:
+    digest, _, line = row.partition(b"\t")
+    try:
+        return line, bytes.fromhex(digest.decode("ascii"))
+    except ValueError:
+        raise LedgerDamaged(f"entry {seq} of the export has no hash: the file was cut or changed.") from None
+
+
+def _checked_head(row: bytes, books: Books, path: Path) -> Head:
+    name, _, text = row.partition(b"\t")
+    if name != b"HEAD":
+        raise LedgerDamaged(f"{path} does not end with a signed head: its tail was cut off.")
+    try:
+        head = Head.decode(text.decode("ascii", "replace"))
+    except InvalidInput as problem:
+        raise LedgerDamaged(f"{path} ends with a damaged head: {problem}") from None
+    if (head.ledger, head.seq, head.digest) != (books.opened.ledger, books.seq, books.digest.hex()):
+        raise LedgerDamaged(
+            f"{path} ends at entry {books.seq} but its head is of entry {head.seq}: entries are missing or not its own."
+        )
+    if head.steps != books.steps or not head.is_signed_by(books.opened.client_key):
+        raise LedgerDamaged(f"{path} has a head that the client's key did not sign.")
+    return head

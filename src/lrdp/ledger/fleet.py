@@ -1,0 +1,228 @@
+"""The operator's view: the books of very many clients, kept in columns, and who will run out next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lrdp.accounting import Adjacency, Fleet, Mechanism, PldAccountant, RenyiAccountant
+from lrdp.accounting.conversion import epsilon_at
+from lrdp.errors import InvalidInput
+from lrdp.ledger.choice import OrdersChoice, SlotsChoice, decode_choice
+from lrdp.ledger.encoding import decode_mechanism, encode_mechanism
+from lrdp.ledger.reports import Report
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_ANY = 64.0
+_ROUND_DOWN = 1 - 1e-9  # rounds affordable are never one too many
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetBooks:
+    """Client c is row c of every column; ``filters`` and the fleet's mechanisms are interned."""
+
+    fleet: Fleet
+    names: NDArray[np.str_]
+    ledgers: NDArray[np.str_]
+    seqs: IntArray
+    epsilons: FloatArray
+    deltas: FloatArray
+    filters: tuple[str, ...]
+    filter_numbers: NDArray[np.int32]
+    following: NDArray[np.int32]
+    following_steps: IntArray
+
+    def __len__(self) -> int:
+        return len(self.fleet)
+
+    @classmethod
+    def of(cls, reports: Iterable[Report]) -> FleetBooks:
+        """Columns from reports, the newest of each ledger; all under one adjacency."""
+        newest: dict[str, Report] = {}
+        for report in reports:
+            if report.ledger not in newest or newest[report.ledger].seq <= report.seq:
+                newest[report.ledger] = report
+        rows = list(newest.values())
+        kinds = {report.adjacency for report in rows}
+        if len(kinds) != 1:
+            raise InvalidInput(
+                f"a fleet has one adjacency, got {len(kinds)}: figures under different ones cannot be compared, so "
+                f"import them apart."
+            )
+        return _columns(rows, kinds.pop())
+
+    def reports(self) -> Iterator[Report]:
+        """The rows again as reports; what they were signed with is not kept."""
+        fleet = self.fleet
+        for row in range(len(self)):
+            entries = range(fleet.starts[row], fleet.starts[row + 1])
+            yield Report(
+                client=str(self.names[row]),
+                ledger=str(self.ledgers[row]),
+                key="",
+                seq=int(self.seqs[row]),
+                digest="",
+                adjacency=fleet.adjacency,
+                epsilon=float(self.epsilons[row]),
+                delta=float(self.deltas[row]),
+                filter=self.filters[self.filter_numbers[row]],
+                history={fleet.mechanisms[fleet.numbers[entry]]: int(fleet.steps[entry]) for entry in entries},
+                following={fleet.mechanisms[self.following[row]]: int(self.following_steps[row])},
+            )
+
+    def updated(self, newer: FleetBooks) -> FleetBooks:
+        """Both together, the newest of each ledger."""
+        return FleetBooks.of([*self.reports(), *newer.reports()])
+
+    def save(self, path: Path) -> None:
+        """One file that numpy reads without running anything."""
+        with path.open("wb") as file:
+            np.savez(
+                file,
+                adjacency=np.array(self.fleet.adjacency.value),
+                mechanisms=np.array([encode_mechanism(each) for each in self.fleet.mechanisms]),
+                starts=self.fleet.starts,
+                numbers=self.fleet.numbers,
+                steps=self.fleet.steps,
+                filters=np.array(self.filters),
+                **{name: getattr(self, name) for name in _COLUMNS},
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> FleetBooks:
+        """What :meth:`save` wrote."""
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                columns: dict[str, Any] = {name: file[name] for name in file.files}
+            fleet = Fleet(
+                adjacency=Adjacency(str(columns["adjacency"])),
+                mechanisms=tuple(decode_mechanism(str(text)) for text in columns["mechanisms"]),
+                starts=columns["starts"],
+                numbers=columns["numbers"],
+                steps=columns["steps"],
+            )
+            filters = tuple(str(text) for text in columns["filters"])
+            return cls(fleet=fleet, filters=filters, **{name: columns[name] for name in _COLUMNS})
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
+            raise InvalidInput(f"{path} holds no fleet: {problem}.") from None
+
+
+_COLUMNS = ("names", "ledgers", "seqs", "epsilons", "deltas", "filter_numbers", "following", "following_steps")
+
+
+def _columns(rows: list[Report], adjacency: Adjacency) -> FleetBooks:
+    # The rounds to come are counted among the histories once, so that their mechanisms are interned too.
+    fleet = Fleet.from_histories([report.history for report in rows], adjacency)
+    number_of = {mechanism: number for number, mechanism in enumerate(fleet.mechanisms)}
+    filter_of: dict[str, int] = {}
+    next_steps = [next(iter(report.following.items())) for report in rows]
+    following = [number_of.setdefault(mechanism, len(number_of)) for mechanism, _ in next_steps]
+    return FleetBooks(
+        fleet=Fleet(
+            adjacency=adjacency,
+            mechanisms=tuple(number_of),
+            starts=fleet.starts,
+            numbers=fleet.numbers,
+            steps=fleet.steps,
+        ),
+        names=np.array([report.client for report in rows]),
+        ledgers=np.array([report.ledger for report in rows]),
+        seqs=np.array([report.seq for report in rows], dtype=np.int64),
+        epsilons=np.array([report.epsilon for report in rows]),
+        deltas=np.array([report.delta for report in rows]),
+        filter_numbers=np.array([filter_of.setdefault(r.filter, len(filter_of)) for r in rows], dtype=np.int32),
+        filters=tuple(filter_of),
+        following=np.array(following, dtype=np.int32),
+        following_steps=np.array([steps for _, steps in next_steps], dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetView:
+    """Per client: ε spent, ε guaranteed, ε left and rounds like the last that are affordable."""
+
+    books: FleetBooks
+    spent: FloatArray
+    guaranteed: FloatArray
+    left: FloatArray
+    rounds: IntArray
+
+    def next_to_run_out(self, count: int) -> IntArray:
+        """The rows of the clients with the fewest rounds left; of equal ones, those with the least ε left."""
+        count = min(count, len(self.books))
+        if count == 0:
+            return np.zeros(0, dtype=np.int64)
+        limit = np.partition(self.rounds, count - 1)[count - 1]
+        among = np.flatnonzero(self.rounds <= limit)
+        return among[np.lexsort((self.left[among], self.rounds[among]))][:count]
+
+
+def view(books: FleetBooks) -> FleetView:
+    """All figures of all clients at once."""
+    spent, guaranteed = np.zeros(len(books)), np.zeros(len(books))
+    rounds = np.zeros(len(books), dtype=np.int64)
+    for delta in np.unique(books.deltas):
+        chosen = books.deltas == delta
+        spent[chosen] = books.fleet.epsilons(float(delta))[chosen]
+        for number, text in enumerate(books.filters):
+            rows = np.flatnonzero(chosen & (books.filter_numbers == number))
+            if len(rows):
+                guaranteed[rows], rounds[rows] = _filtered(books, rows, text, float(delta))
+    left = np.maximum(books.epsilons - guaranteed, 0.0)
+    return FleetView(books=books, spent=spent, guaranteed=guaranteed, left=left, rounds=rounds)
+
+
+def _filtered(books: FleetBooks, rows: IntArray, text: str, delta: float) -> tuple[FloatArray, IntArray]:
+    choice = decode_choice(text)
+    kinds: dict[type[object], Any] = {OrdersChoice: _by_orders, SlotsChoice: _by_slots}
+    found: tuple[FloatArray, IntArray] = kinds[type(choice)](books, rows, choice, delta)
+    return found
+
+
+def _by_orders(books: FleetBooks, rows: IntArray, choice: OrdersChoice, delta: float) -> tuple[FloatArray, IntArray]:
+    orders = np.array(list(choice.weights))
+    shares = np.array(list(choice.weights.values())) * delta
+    accountant = RenyiAccountant(adjacency=books.fleet.adjacency)
+    curves = np.array([accountant.divergence({step: 1}, orders) for step in books.fleet.mechanisms])
+    guaranteed, rounds = np.full(len(rows), np.inf), np.zeros(len(rows))
+    for column, (order, share) in enumerate(zip(orders, shares, strict=True)):
+        used = _totals(books.fleet, curves[:, column])[rows]
+        cost = curves[books.following[rows], column] * books.following_steps[rows]
+        here = np.array([order])
+        guaranteed = np.minimum(guaranteed, epsilon_at(used, here, share))
+        # ε grows with the divergence one to one, so its value at any one tells what the conversion costs.
+        conversion = epsilon_at(np.array([_ANY]), here, share)[0] - _ANY
+        room = books.epsilons[rows] - conversion - used
+        rounds = np.maximum(rounds, np.floor(room * _ROUND_DOWN / cost))
+    guaranteed[books.fleet.starts[rows] == books.fleet.starts[rows + 1]] = 0.0
+    return guaranteed, rounds.astype(np.int64)
+
+
+def _totals(fleet: Fleet, costs: FloatArray) -> FloatArray:
+    """Σ steps·cost of each client; 0 for one that ran nothing."""
+    ran = fleet.starts[1:] > fleet.starts[:-1]
+    totals = np.zeros(len(fleet))
+    if ran.any():
+        totals[ran] = np.add.reduceat(fleet.steps * costs[fleet.numbers], fleet.starts[:-1][ran])
+    return totals
+
+
+def _by_slots(books: FleetBooks, rows: IntArray, choice: SlotsChoice, delta: float) -> tuple[FloatArray, IntArray]:
+    reserved = PldAccountant(adjacency=books.fleet.adjacency).epsilon(choice.slots, delta).epsilon
+    rounds = [_slots_left(books, int(row), choice) // int(books.following_steps[row]) for row in rows]
+    return np.full(len(rows), reserved), np.array(rounds, dtype=np.int64)
+
+
+def _slots_left(books: FleetBooks, row: int, choice: SlotsChoice) -> int:
+    step: Mechanism = books.fleet.mechanisms[books.following[row]]
+    entries = slice(books.fleet.starts[row], books.fleet.starts[row + 1])
+    used = books.fleet.steps[entries][books.fleet.numbers[entries] == books.following[row]].sum()
+    return max(0, choice.slots.get(step, 0) - int(used))

@@ -1,0 +1,94 @@
+"""Signed heads: what others keep of a ledger, so that it cannot forget.
+
+A head says how long the chain was, where it ended and how many steps it had charged, and the same of the entries
+1, 2, 4, 8, … before it. A ledger that is shown a head of its own which it does not contain learns from these where the
+two chains parted, to within a factor of two of the distance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lrdp.errors import InvalidInput
+from lrdp.ledger.keys import SigningKey, is_signed
+
+_LABEL: Final = "lrdp-head-1"
+_LONGEST: Final = 16_384  # a head of 2^63 entries is shorter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A place in a chain: entry ``seq`` has this hash, and ``steps`` were charged up to it."""
+
+    seq: int
+    digest: str
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The newest point of a ledger and some before it, newest first; ``generation`` counts adopted heads."""
+
+    ledger: str
+    generation: int
+    points: tuple[Point, ...]
+    signature: str = ""
+
+    @property
+    def seq(self) -> int:
+        return self.points[0].seq
+
+    @property
+    def digest(self) -> str:
+        return self.points[0].digest
+
+    @property
+    def steps(self) -> int:
+        return self.points[0].steps
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Of two heads of one ledger keep the one for which this is larger."""
+        return self.generation, self.seq
+
+    def message(self) -> bytes:
+        """What is signed."""
+        points = [f"{point.seq}:{point.digest}:{point.steps}" for point in self.points]
+        return " ".join([_LABEL, self.ledger, str(self.generation), ",".join(points)]).encode()
+
+    def signed(self, key: SigningKey) -> Head:
+        """The same head with its signature."""
+        return replace(self, signature=key.sign(self.message()))
+
+    def is_signed_by(self, public: str) -> bool:
+        """Whether the owner of the key vouches for it."""
+        return is_signed(public, self.signature, self.message())
+
+    def encode(self) -> str:
+        """One line of ASCII."""
+        return f"{self.message().decode()} {self.signature}"
+
+    @classmethod
+    def decode(cls, text: str) -> Head:
+        """The head that :meth:`encode` wrote; its signature is not checked here."""
+        if len(text) > _LONGEST:
+            raise InvalidInput(f"a head has at most {_LONGEST} characters, got {len(text)}.")
+        try:
+            label, ledger, generation, points, signature = text.strip().split(" ")
+            head = cls(
+                ledger=ledger,
+                generation=int(generation),
+                points=tuple(_point(point) for point in points.split(",")),
+                signature=signature,
+            )
+        except ValueError:
+            raise InvalidInput(f"a head is one line of five words, got {text[:60]!r}.") from None
+        if label != _LABEL or head.encode() != text.strip():
+            raise InvalidInput(f"a head begins with {_LABEL} and has one spelling, got {text[:60]!r}.")
+        return head
+
+
+def _point(text: str) -> Point:
+    seq, digest, steps = text.split(":")
+    return Point(seq=int(seq), digest=digest, steps=int(steps))

@@ -1,0 +1,70 @@
+"""Signing keys: Ed25519, in PEM files that only their owner reads."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from lrdp.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigningKey:
+    """A private key; ``public`` is its public half in hexadecimal."""
+
+    public: str
+    _private: Ed25519PrivateKey = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        """A new key from the system's random source."""
+        return cls._of(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def read(cls, path: Path) -> SigningKey:
+        """The key in a PEM file."""
+        try:
+            private = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        except FileNotFoundError:
+            raise InvalidInput(f"there is no key at {path}: make one with `lrdp init`, or name where it is.") from None
+        except (OSError, ValueError, TypeError) as problem:
+            raise InvalidInput(f"the key {path} cannot be read: {problem}.") from None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise InvalidInput(f"the key {path} is not an Ed25519 key: make one with `lrdp init`.")
+        return cls._of(private)
+
+    @classmethod
+    def _of(cls, private: Ed25519PrivateKey) -> SigningKey:
+        return cls(public=private.public_key().public_bytes_raw().hex(), _private=private)
+
+    def write(self, path: Path) -> None:
+        """A new PEM file of mode 0600; an existing file is never overwritten."""
+        pem = self._private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise InvalidInput(f"there is a key at {path} already: it is not overwritten.") from None
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(pem)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def sign(self, message: bytes) -> str:
+        """The signature in hexadecimal."""
+        return self._private.sign(message).hex()
+
+
+def is_signed(public: str, signature: str, message: bytes) -> bool:
+    """Whether ``signature`` is that of ``message`` by the key whose public half is ``public``."""
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

@@ -1,0 +1,277 @@
+"""The ledger: pay, then release.
+
+The order is *charge* (RESERVED) → train → *ready* (READY, the bytes on disk) → send → *sent* (SENT). A crash anywhere
+leaves the charge standing; bytes that were ready are sent again as they are, and never noised anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lrdp.accounting import Answer
+from lrdp.errors import InvalidInput, LedgerRolledBack, PolicyRefused, ReceiptRefused
+from lrdp.ledger import events, records
+from lrdp.ledger.books import Books, State, uncollected
+from lrdp.ledger.chain import link
+from lrdp.ledger.choice import FilterChoice, OrdersChoice
+from lrdp.ledger.decisions import decide, tighter
+from lrdp.ledger.heads import Head, Point
+from lrdp.ledger.keys import SigningKey
+from lrdp.ledger.outbox import Reply, store_reply, stored_reply
+from lrdp.ledger.policy import Policy
+from lrdp.ledger.receipt import Receipt, issue
+from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.request import Request
+from lrdp.ledger.store import Probe, Store, silent
+
+Clock = Callable[[], int]
+
+
+def system_clock() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class Ledger:
+    """One data set's books, open for charging under a policy. Use one per thread; processes may share the file."""
+
+    def __init__(self, *, store: Store, policy: Policy, key: SigningKey, clock: Clock = system_clock) -> None:
+        self._store, self.policy, self._key, self._clock = store, policy, key, clock
+        self._books: Books | None = None
+
+    @classmethod
+    def create(
+        cls, path: Path, *, policy: Policy, key: SigningKey, administrator: str, choice: FilterChoice | None = None
+    ) -> Ledger:
+        """Open the budget of a new data set; ``administrator`` is the public half of the administrator's key.
+
+        Without a ``choice`` the filter is hedged around the policy's costliest step.
+        """
+        rule = policy.budget
+        choice = choice or OrdersChoice.hedged(rule.total, rule.adjacency, policy.mechanism.costliest)
+        state = choice.state(rule.total, rule.adjacency, {})
+        if not state.guaranteed.epsilon <= rule.total.epsilon:
+            raise InvalidInput(
+                f"the slots cost ε={state.guaranteed.epsilon:.6g}, above the budget of {rule.total.epsilon:g}: nothing "
+                f"was opened; take fewer slots or more noise."
+            )
+        ledger = cls(store=Store.create(path), policy=policy, key=key)
+        with ledger._transaction():
+            ledger._record(records.opening(policy, key.public, administrator, choice, system_clock()))
+            ledger._record(events.PolicySet(system_clock(), policy.digest, policy.text))
+        return ledger
+
+    @classmethod
+    def open(
+        cls, path: Path, *, policy: Policy, key: SigningKey, clock: Clock = system_clock, probe: Probe = silent
+    ) -> Ledger:
+        """Read and check all entries, and put the policy in force.
+
+        Raises:
+            LedgerDamaged: if any entry is not as it was written.
+            PolicyRefused: if the policy is for other data, or the key is not this ledger's.
+        """
+        ledger = cls(store=Store(path, probe=probe), policy=policy, key=key, clock=clock)
+        try:
+            ledger._put_in_force()
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._store.close()
+
+    @property
+    def books(self) -> Books:
+        """What the entries say, as of now."""
+        with self._fresh():
+            return self._caught_up()
+
+    def answer(self) -> Answer:
+        """ε guaranteed and ε spent, recomputed from the entries."""
+        books = self.books
+        return books.choice.state(
+            tighter(books.budget, self.policy.budget.total), books.opened.adjacency, books.history
+        )
+
+    def charge(self, request: Request) -> Receipt:
+        """Pay for a request; when this returns, the charge is on disk.
+
+        Guarantees: there is no other way to a receipt, so nothing is noised that was not charged first.
+
+        Raises:
+            AlreadyAnswered: if the same request has its reply: see :meth:`reply_to`.
+            BudgetExceeded, PolicyRefused: if it is refused; the refusal is recorded and costs nothing.
+            LedgerDamaged: if the books cannot be trusted or written.
+        """
+        with self._transaction() as books:
+            decision = decide(books, self.policy, request)
+            if decision.after is not None:
+                self._record(records.reservation(request, decision.after, books.choice.accountant, self._clock()))
+            elif decision.refusal and (request.key, decision.refusal) not in books.refused:
+                self._record(records.declined(request, decision.refusal, decision.sentence, self._clock()))
+            entry = books.seq
+        if decision.after is None:
+            raise decision.error()
+        return issue(
+            mechanism=request.mechanism,
+            steps=request.steps,
+            clip_norm=request.clip_norm,
+            request_key=request.key,
+            entry=entry,
+        )
+
+    def ready(self, receipt: Receipt, body: bytes) -> Reply:
+        """Put the noised reply in the outbox; only what this returns may be sent."""
+        if not receipt.redeemed:
+            raise ReceiptRefused(f"the receipt of entry {receipt.entry} was not redeemed: nothing was trained on it.")
+        with self._transaction() as books:
+            charge = books.charges.get(receipt.entry)
+            if charge is None or charge.key != receipt.request_key:
+                raise ReceiptRefused(
+                    f"entry {receipt.entry} is not the charge of this receipt: it is of another ledger."
+                )
+            if books.states[receipt.entry] is not State.RESERVED:
+                state = books.states[receipt.entry].value
+                raise ReceiptRefused(
+                    f"the charge of entry {receipt.entry} is {state}: its reply cannot be stored any more."
+                )
+            self._record(events.Ready(self._clock(), receipt.entry, sha256(body).hexdigest(), len(body)))
+            reply = Reply(charge=receipt.entry, body=bytes(body), head=self._signed_head(books).encode())
+            store_reply(self._store, books, reply)
+        return reply
+
+    def sent(self, reply: Reply) -> None:
+        """Record that the reply left; saying so twice changes nothing."""
+        with self._transaction() as books:
+            state = books.states.get(reply.charge)
+            if state is State.READY:
+                self._record(events.Sent(self._clock(), reply.charge))
+        if state not in (State.READY, State.SENT):
+            raise InvalidInput(
+                f"entry {reply.charge} has no reply that could have been sent: store it with ready() first."
+            )
+
+    def reply_to(self, request: Request) -> Reply | None:
+        """The stored reply to a request asked again; None where none is stored (any more)."""
+        charge = self.books.answered.get(request.key)
+        return None if charge is None else stored_reply(self._store, self.books, charge)
+
+    def unsent(self) -> list[Reply]:
+        """The replies that were ready when the process died."""
+        books = self.books
+        ready = [charge for charge, state in books.states.items() if state is State.READY]
+        return [reply for reply in (stored_reply(self._store, books, charge) for charge in ready) if reply is not None]
+
+    def head(self) -> Head:
+        """The signed head of now."""
+        with self._fresh():
+            return self._signed_head(self._caught_up())
+
+    def witness(self, head: Head) -> None:
+        """Look at a head that a server or a peer hands back; call for each, before charging.
+
+        Raises:
+            InvalidInput: if this ledger's key did not sign it.
+            LedgerRolledBack: if these books do not contain it; from then on every request is refused.
+        """
+        with self._transaction() as books:
+            if not head.is_signed_by(books.opened.client_key):
+                raise InvalidInput("the head was not signed with this ledger's key: nothing follows from it.")
+            end = books.seq
+            contained = self.contains(books, head.points[0])
+            if not contained and books.suspended is None:
+                self._record(events.Suspended(self._clock(), head.encode()))
+        if not contained:
+            raise LedgerRolledBack(
+                f"these books end at entry {end} and do not contain entry {head.seq} that they signed: a backup "
+                f"was restored or the machine was cloned, so nothing is released; see `lrdp ledger adopt-head`."
+            )
+
+    def contains(self, books: Books, point: Point) -> bool:
+        """Whether everything up to a point was charged here: it is in this chain, or was adopted."""
+        return self._store.digest_at(point.seq) == point.digest or point.digest in books.known_points
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every entry's line and hash."""
+        return self._store.entries()
+
+    def record_signed(self, event: events.Voided | events.Adopted) -> None:
+        """For an administrator: append what the books check the signature of."""
+        with self._transaction():
+            self._record(event)
+
+    def back_up(self, path: Path) -> None:
+        """A consistent copy; restoring it later is a rollback, and is noticed."""
+        self._store.copy_to(path)
+
+    def _signed_head(self, books: Books) -> Head:
+        distances = [0] + [1 << power for power in range(books.seq.bit_length()) if 1 << power < books.seq]
+        points = [
+            Point(seq=seq, digest=self._store.digest_at(seq) or "", steps=books.steps_at[seq - 1])
+            for seq in (books.seq - distance for distance in distances)
+        ]
+        head = Head(ledger=books.opened.ledger, generation=len(books.adopted), points=tuple(points))
+        return head.signed(self._key)
+
+    def _put_in_force(self) -> None:
+        rule, identity = self.policy.budget, self.policy.identity
+        with self._transaction() as books:
+            opened = books.begun().opened
+            if opened.client_key != self._key.public:
+                raise PolicyRefused("the key is not the one this ledger was opened with.", Refusal.OTHER_LEDGER)
+            asked = (identity.client, identity.unit, identity.max_rows_per_unit, rule.adjacency, rule.total.delta)
+            if asked != (opened.client, opened.unit, opened.max_rows_per_unit, opened.adjacency, opened.delta):
+                raise PolicyRefused(
+                    f"{self.policy.source} differs in client, unit, rows per unit, adjacency or delta from what this "
+                    f"ledger was opened with: these cannot change, so open a new ledger for new data.",
+                    Refusal.OTHER_LEDGER,
+                )
+            if books.policies[-1].digest != self.policy.digest:
+                self._record(events.PolicySet(self._clock(), self.policy.digest, self.policy.text))
+
+    @contextmanager
+    def _fresh(self) -> Iterator[None]:
+        """What failed half-way is read anew from the disk the next time."""
+        try:
+            yield
+        except BaseException:
+            self._books = None
+            raise
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Books]:
+        with self._fresh(), self._store.writing():
+            yield self._caught_up()
+
+    def _caught_up(self) -> Books:
+        """The books with what other processes appended, each link checked."""
+        books = self._books or Books()
+        if books.seq and self._store.digest_at(books.seq) != books.digest.hex():
+            raise LedgerRolledBack(f"entry {books.seq} has gone or changed since it was read: nothing is released.")
+        with closing(self._store.entries(after=books.seq)) as entries, uncollected():
+            books.extend(entries)
+        self._books = books
+        return books
+
+    def _record(self, event: events.Event) -> None:
+        books = self._books or Books()
+        line = events.encode(event)
+        digest = link(books.digest, line)
+        self._store.append(books.seq + 1, line, digest)
+        books.append(line, digest)
+        self._books = books

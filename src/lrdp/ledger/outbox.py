@@ -1,0 +1,55 @@
+"""The outbox: the noised bytes as they were stored, to be sent again and never noised again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from lrdp.errors import InvalidInput, LedgerDamaged
+from lrdp.ledger.books import Books, State
+from lrdp.ledger.heads import Head
+from lrdp.ledger.store import Store
+
+KEPT_REPLIES: Final = 4
+"""Replies that were sent and whose bytes are kept for a server that asks again; of older ones the hash remains."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """The bytes that answer a charge, and the signed head that travels with them."""
+
+    charge: int
+    body: bytes
+    head: str
+
+
+def stored_reply(store: Store, books: Books, charge: int) -> Reply | None:
+    """The reply to a charge, as it was stored; None if it was sent long ago.
+
+    Raises:
+        LedgerDamaged: if it is not as it was stored, or is gone though it was never sent.
+    """
+    stored = store.reply(charge)
+    if stored is None:
+        if books.states[charge] is State.READY:
+            raise LedgerDamaged(f"the reply to entry {charge} is gone though it was never sent: nothing is released.")
+        return None
+    head, body = stored
+    if not _vouched(head, books.opened.client_key) or sha256(body).hexdigest() != books.replies[charge]:
+        raise LedgerDamaged(f"the stored reply to entry {charge} is not as it was stored: it is not sent.")
+    return Reply(charge=charge, body=body, head=head)
+
+
+def store_reply(store: Store, books: Books, reply: Reply) -> None:
+    """Within a transaction: keep a reply, and let go of those that were sent long ago."""
+    store.put_reply(reply.charge, reply.head, reply.body)
+    sent = [charge for charge in store.kept_replies() if books.states.get(charge) is State.SENT]
+    store.drop_replies(sent[:-KEPT_REPLIES])
+
+
+def _vouched(head: str, key: str) -> bool:
+    try:
+        return Head.decode(head).is_signed_by(key)
+    except InvalidInput:
+        return False

@@ -1,0 +1,91 @@
+"""The policy: what a client's administrator allows, as a value. Requests may only be stricter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from lrdp.accounting import Adjacency, Budget, SampledGaussian, limits
+from lrdp.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Whose data, and what one person may have in it."""
+
+    client: str
+    unit: str
+    max_rows_per_unit: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("client", self.client), ("unit", self.unit)):
+            if not value.strip() or len(value) > 200 or not value.isprintable():
+                raise InvalidInput(f"{name} must be a printable name of 1 to 200 characters, got {value!r}.")
+        limits.whole("max_rows_per_unit", self.max_rows_per_unit, 1, "a unit without rows is not in the data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetRule:
+    """What may be spent on this data set in all, and by one run."""
+
+    total: Budget
+    adjacency: Adjacency
+    per_run: Budget
+
+    def __post_init__(self) -> None:
+        if not self.per_run.epsilon <= self.total.epsilon:
+            raise InvalidInput(
+                f"per_run_epsilon must be at most epsilon={self.total.epsilon:g}, got {self.per_run.epsilon:g}: no run "
+                f"may spend more than there is."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismRule:
+    """``costliest`` is the most expensive step allowed: the least noise, the largest batch."""
+
+    costliest: SampledGaussian
+    clip_norm: float
+    max_steps_per_round: int
+
+    def __post_init__(self) -> None:
+        limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add")
+        limits.whole("max_steps_per_round", self.max_steps_per_round, 1, "no step is no training")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRule:
+    """Which models are trained at all."""
+
+    max_bytes: int
+    max_abs_weight: float
+
+    def __post_init__(self) -> None:
+        limits.whole("max_bytes", self.max_bytes, 1, "a model has bytes")
+        limits.positive("max_abs_weight", self.max_abs_weight, "weights beyond it are an attack or a divergence")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """All rules, the text they were read from, and the line of each key."""
+
+    identity: Identity
+    budget: BudgetRule
+    mechanism: MechanismRule
+    model: ModelRule
+    registry_sha256: str
+    metrics: tuple[str, ...]
+    text: str = field(repr=False)
+    source: str
+    lines: Mapping[str, int] = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return sha256(self.text.encode()).hexdigest()
+
+    def where(self, key: str) -> str:
+        """As in ``policy.toml line 9``."""
+        line = self.lines.get(key)
+        return self.source if line is None else f"{self.source} line {line}"

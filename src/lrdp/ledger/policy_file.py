@@ -1,0 +1,209 @@
+"""Reading ``policy.toml`` strictly: each key known, present, of its type, within its limits, or an error with its line.
+
+One key may be left out: without ``per_run_epsilon`` a run may spend all that is left.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, SampledGaussian, TruncatedPoissonGaussian
+from lrdp.errors import InvalidInput, PolicyRefused
+from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule, Policy
+from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.request import check_digest
+
+Value = TypeVar("Value")
+_HEADER: Final = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]")
+_KEY: Final = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
+_WORDS: Final = {str: "text in quotes", int: "a whole number", float: "a number", list: "a list of names"}
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy in a file; without a file every request is refused."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PolicyRefused(
+            f"there is no policy at {path}: without one every request is refused; write one with `lrdp init`.",
+            Refusal.NO_POLICY,
+        ) from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise PolicyRefused(f"the policy {path} cannot be read ({problem}): refused.", Refusal.NO_POLICY) from None
+    return parse_policy(text, source=path.name)
+
+
+def parse_policy(text: str, source: str) -> Policy:
+    """The policy that a text states.
+
+    Raises:
+        InvalidInput: naming the line, for anything unknown, missing, of another type or outside its limits.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidInput(f"{source} is not valid TOML: {problem}.") from None
+    reader = _Reader(source=source, tables=tables, lines=_lines(text))
+    policy = Policy(
+        identity=_identity(reader),
+        budget=_budget(reader),
+        mechanism=_mechanism(reader),
+        model=_model(reader),
+        registry_sha256=_registry(reader),
+        metrics=tuple(reader.get("release.metrics", list)),
+        text=text,
+        source=source,
+        lines=reader.lines,
+    )
+    reader.refuse_unknown()
+    return policy
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The line of each ``table`` and ``table.key``; tomllib does not say."""
+    lines: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = header[1]
+            lines.setdefault(table, number)
+        elif key := _KEY.match(line):
+            lines.setdefault(f"{table}.{key[1]}", number)
+    return lines
+
+
+class _Reader:
+    """Takes values out of parsed tables and remembers which were asked for."""
+
+    def __init__(self, *, source: str, tables: dict[str, Any], lines: dict[str, int]) -> None:
+        self.source, self.tables, self.lines = source, tables, lines
+        self.known: set[str] = set()
+
+    def get(self, name: str, kind: type[Value]) -> Value:
+        table, key = name.split(".")
+        self.known.add(name)
+        values = self.tables.get(table)
+        if not isinstance(values, dict) or key not in values:
+            raise InvalidInput(f"{self.source}{self._line(table)}: [{table}] must have the key {key}, and has not.")
+        return self._typed(name, values[key], kind)
+
+    def has(self, name: str) -> bool:
+        """Whether an optional key is there."""
+        table, key = name.split(".")
+        values = self.tables.get(table)
+        return isinstance(values, dict) and key in values
+
+    def checked(self, names: str, build: Callable[[], Value]) -> Value:
+        """What ``build`` returns; its complaint with the line of the key it names, among ``names``."""
+        try:
+            return build()
+        except InvalidInput as problem:
+            keys = names.split()
+            key = next((key for key in keys if str(problem).startswith(_aliases(key))), keys[0])
+            raise InvalidInput(f"{self.source}{self._line(key)}: {problem}") from None
+
+    def refuse_unknown(self) -> None:
+        tables = {name.split(".", 1)[0] for name in self.known}
+        for table, values in self.tables.items():
+            keys = [f"{table}.{key}" for key in values] if isinstance(values, dict) else [f".{table}"]
+            for name in keys:
+                if table not in tables or name not in self.known:
+                    raise InvalidInput(
+                        f"{self.source}{self._line(name if name in self.lines else table)}: the key {name.lstrip('.')} "
+                        f"is not known: a rule that is not understood is not kept, so nothing is."
+                    )
+
+    def _typed(self, name: str, value: Any, kind: type[Value]) -> Value:
+        # TOML's true is no number, and 8 is a fine 8.0.
+        if kind is float and type(value) is int:
+            value = float(value)
+        items: list[object] = value if kind is list and type(value) is list else []
+        fits = type(value) is kind and all(type(item) is str for item in items)
+        if not fits or (kind is float and not math.isfinite(value)):
+            raise InvalidInput(f"{self.source}{self._line(name)}: {name} must be {_WORDS[kind]}, got {value!r}.")
+        typed: Value = value
+        return typed
+
+    def _line(self, name: str) -> str:
+        line = self.lines.get(name)
+        return "" if line is None else f" line {line}"
+
+
+def _aliases(name: str) -> tuple[str, str]:
+    """How a complaint may begin that is about this key: its name, with or without min_ and max_."""
+    key = name.split(".")[1]
+    return f"{key} ", f"{key.removeprefix('min_').removeprefix('max_')} "
+
+
+def _identity(reader: _Reader) -> Identity:
+    client, unit = reader.get("identity.client", str), reader.get("identity.unit", str)
+    rows = reader.get("identity.max_rows_per_unit", int)
+    return reader.checked(
+        "identity.client identity.unit identity.max_rows_per_unit",
+        lambda: Identity(client=client, unit=unit, max_rows_per_unit=rows),
+    )
+
+
+def _budget(reader: _Reader) -> BudgetRule:
+    epsilon, delta = reader.get("budget.epsilon", float), reader.get("budget.delta", float)
+    name = reader.get("budget.adjacency", str)
+    per_run = reader.get("budget.per_run_epsilon", float) if reader.has("budget.per_run_epsilon") else epsilon
+    if name not in {kind.value for kind in Adjacency}:
+        raise InvalidInput(
+            f"{reader.source}{reader._line('budget.adjacency')}: adjacency must be one of "
+            f"{', '.join(kind.value for kind in Adjacency)}, got {name!r}."
+        )
+    total = reader.checked("budget.epsilon budget.delta", lambda: Budget(epsilon=epsilon, delta=delta))
+    share = reader.checked("budget.per_run_epsilon", lambda: Budget(epsilon=per_run, delta=delta))
+    return reader.checked(
+        "budget.per_run_epsilon", lambda: BudgetRule(total=total, adjacency=Adjacency(name), per_run=share)
+    )
+
+
+def _fixed_size(reader: _Reader, batch_size: int, noise: float) -> Callable[[], SampledGaussian]:
+    size = reader.get("mechanism.min_dataset_size", int)
+    return lambda: FixedSizeGaussian(dataset_size=size, batch_size=batch_size, noise_multiplier=noise)
+
+
+def _truncated_poisson(reader: _Reader, batch_size: int, noise: float) -> Callable[[], SampledGaussian]:
+    size, cap = reader.get("mechanism.max_dataset_size", int), reader.get("mechanism.cap", int)
+    return lambda: TruncatedPoissonGaussian(dataset_size=size, batch_size=batch_size, cap=cap, noise_multiplier=noise)
+
+
+_SAMPLINGS: Final = {
+    FixedSizeGaussian.name: _fixed_size,
+    TruncatedPoissonGaussian.name: _truncated_poisson,
+}
+
+
+def _mechanism(reader: _Reader) -> MechanismRule:
+    sampling = reader.get("mechanism.sampling", str)
+    if sampling not in _SAMPLINGS:
+        raise InvalidInput(
+            f"{reader.source}{reader._line('mechanism.sampling')}: sampling must be one of {', '.join(_SAMPLINGS)}, "
+            f"got {sampling!r}: only these have a constant memory and a sound bound."
+        )
+    batch, noise = reader.get("mechanism.batch_size", int), reader.get("mechanism.min_noise_multiplier", float)
+    clip, steps = reader.get("mechanism.clip_norm", float), reader.get("mechanism.max_steps_per_round", int)
+    keys = "batch_size min_noise_multiplier min_dataset_size max_dataset_size cap clip_norm max_steps_per_round"
+    names = " ".join(f"mechanism.{key}" for key in keys.split())
+    costliest = reader.checked(names, _SAMPLINGS[sampling](reader, batch, noise))
+    return reader.checked(names, lambda: MechanismRule(costliest=costliest, clip_norm=clip, max_steps_per_round=steps))
+
+
+def _model(reader: _Reader) -> ModelRule:
+    size, weight = reader.get("model.max_bytes", int), reader.get("model.max_abs_weight", float)
+    return reader.checked(
+        "model.max_bytes model.max_abs_weight", lambda: ModelRule(max_bytes=size, max_abs_weight=weight)
+    )
+
+
+def _registry(reader: _Reader) -> str:
+    """An empty text means that no registry is pinned: then requests must not name one."""
+    digest = reader.get("peers.registry_sha256", str)
+    return reader.checked("peers.registry_sha256", lambda: check_digest("registry_sha256", digest) if digest else "")

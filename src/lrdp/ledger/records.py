@@ -1,0 +1,52 @@
+"""Making entries from what they record."""
+
+from __future__ import annotations
+
+import secrets
+
+from lrdp import __version__
+from lrdp.accounting import Answer
+from lrdp.ledger import events
+from lrdp.ledger.choice import FilterChoice
+from lrdp.ledger.policy import Policy
+from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.request import Request
+
+
+def opening(policy: Policy, key: str, administrator: str, choice: FilterChoice, clock: int) -> events.Opened:
+    """The first entry of a ledger."""
+    return events.Opened(
+        at=clock,
+        format=events.FORMAT,
+        ledger=secrets.token_hex(16),
+        client=policy.identity.client,
+        unit=policy.identity.unit,
+        max_rows_per_unit=policy.identity.max_rows_per_unit,
+        adjacency=policy.budget.adjacency,
+        epsilon=policy.budget.total.epsilon,
+        delta=policy.budget.total.delta,
+        filter=choice.encode(),
+        client_key=key,
+        administrator_key=administrator,
+    )
+
+
+def reservation(request: Request, after: Answer, accountant: str, clock: int) -> events.Reserved:
+    """The entry of an admitted request, with what the books make of it."""
+    return events.Reserved(
+        at=clock,
+        key=request.key,
+        run=request.run,
+        round=request.round,
+        mechanism=request.mechanism,
+        steps=request.steps,
+        clip_norm=request.clip_norm,
+        accountant=f"{accountant} lrdp/{__version__}",
+        guaranteed=after.guaranteed.epsilon,
+        spent=after.spent.epsilon,
+    )
+
+
+def declined(request: Request, refusal: Refusal, sentence: str, clock: int) -> events.Declined:
+    """The entry of a refused request."""
+    return events.Declined(clock, request.key, request.run, request.round, refusal, sentence)

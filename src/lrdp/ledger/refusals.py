@@ -1,0 +1,31 @@
+"""Why a request is refused: constants, so that an error reply says nothing about the data."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Refusal(Enum):
+    """The reason, as it is recorded and as the server is told."""
+
+    NO_POLICY = "no-policy"
+    OTHER_LEDGER = "other-ledger"
+    SUSPENDED = "suspended"
+    SAMPLING = "sampling"
+    BATCH_SIZE = "batch-size"
+    DATASET_SIZE = "dataset-size"
+    NOISE = "noise"
+    CLIP_NORM = "clip-norm"
+    STEPS = "steps"
+    MODEL_SIZE = "model-size"
+    MODEL_WEIGHTS = "model-weights"
+    REGISTRY = "registry"
+    METRICS = "metrics"
+    RECHARGE = "recharge"
+    BUDGET = "budget"
+    RUN_QUOTA = "run-quota"
+
+    @property
+    def is_about_budget(self) -> bool:
+        """Whether more budget would have admitted it."""
+        return self in (Refusal.BUDGET, Refusal.RUN_QUOTA)

@@ -1,0 +1,114 @@
+"""Reports: what a client tells its operator in one signed line: budget, filter, steps so far, the entry they end at."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from lrdp.accounting import Adjacency, Mechanism
+from lrdp.errors import InvalidInput
+from lrdp.ledger.books import Books
+from lrdp.ledger.encoding import (
+    decode_float,
+    decode_history,
+    decode_word,
+    encode_float,
+    encode_history,
+    encode_word,
+)
+from lrdp.ledger.keys import SigningKey, is_signed
+from lrdp.ledger.policy_file import parse_policy
+
+LABEL: Final = "lrdp-report-1"
+
+
+class Report(NamedTuple):
+    """One client's spending, without its entries; ``following`` is a round like its last."""
+
+    client: str
+    ledger: str
+    key: str
+    seq: int
+    digest: str
+    adjacency: Adjacency
+    epsilon: float
+    delta: float
+    filter: str
+    history: dict[Mechanism, int]
+    following: dict[Mechanism, int]
+
+    def encode(self) -> str:
+        """The line without its signature."""
+        words = [
+            LABEL,
+            encode_word(self.client),
+            self.ledger,
+            self.key,
+            str(self.seq),
+            self.digest,
+            self.adjacency.value,
+            encode_float(self.epsilon),
+            encode_float(self.delta),
+            encode_word(self.filter),
+            encode_history(self.history),
+            encode_history(self.following),
+        ]
+        return "\t".join(words)
+
+    def signed(self, key: SigningKey) -> str:
+        """The line with its signature."""
+        line = self.encode()
+        return f"{line}\t{key.sign(line.encode())}"
+
+
+def report_of(books: Books) -> Report:
+    """What the books say, as a report."""
+    rule = parse_policy(books.policies[-1].text, source="policy.toml").mechanism
+    last = max(books.charges, default=None)
+    following: dict[Mechanism, int] = {rule.costliest: rule.max_steps_per_round}
+    if last is not None:
+        following = {books.charges[last].mechanism: books.charges[last].steps}
+    opened = books.opened
+    return Report(
+        client=opened.client,
+        ledger=opened.ledger,
+        key=opened.client_key,
+        seq=books.seq,
+        digest=books.digest.hex(),
+        adjacency=opened.adjacency,
+        epsilon=opened.epsilon,
+        delta=opened.delta,
+        filter=opened.filter,
+        history=books.history,
+        following=following,
+    )
+
+
+def read_report(line: str) -> Report:
+    """The report in a line whose signature holds.
+
+    Raises:
+        InvalidInput: for a line that is no report, or whose signature does not hold.
+    """
+    text, _, signature = line.rstrip("\n").rpartition("\t")
+    try:
+        label, client, ledger, key, seq, digest, adjacency, epsilon, delta, choice, history, following = text.split(
+            "\t"
+        )
+        report = Report(
+            client=decode_word(client),
+            ledger=ledger,
+            key=key,
+            seq=int(seq),
+            digest=digest,
+            adjacency=Adjacency(adjacency),
+            epsilon=decode_float(epsilon),
+            delta=decode_float(delta),
+            filter=decode_word(choice),
+            history=decode_history(history),
+            following=decode_history(following),
+        )
+    except ValueError as problem:
+        raise InvalidInput(f"a report is a line of 13 fields, got {line[:60]!r}: {problem}.") from None
+    if label != LABEL or not is_signed(key, signature, text.encode()):
+        raise InvalidInput(f"the report of {report.client!r} is not signed with the key it names: it is not counted.")
+    return report

@@ -1,0 +1,71 @@
+"""A request: what a server asks one client to do in one round."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from lrdp.accounting import Mechanism, limits
+from lrdp.errors import InvalidInput
+
+_LONGEST_RUN: Final = 200
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def check_digest(name: str, value: str) -> str:
+    """Return ``value`` if it is a SHA-256 in lower-case hexadecimal."""
+    if not _DIGEST.fullmatch(value):
+        raise InvalidInput(f"{name} must be a SHA-256 of 64 lower-case hexadecimal digits, got {value[:80]!r}.")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceivedModel:
+    """What was received, as bytes and in numbers; ``largest_weight`` is NaN where some weight is."""
+
+    digest: str
+    size: int
+    largest_weight: float
+
+    def __post_init__(self) -> None:
+        check_digest("model digest", self.digest)
+        limits.whole("model size", self.size, 0, "it counts bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One training on one model.
+
+    ``config_digest`` is of everything else the server sent: the same request asked again has the same ``key``, whatever
+    the message it came in.
+    """
+
+    run: str
+    round: int
+    model: ReceivedModel
+    config_digest: str
+    mechanism: Mechanism
+    steps: int
+    clip_norm: float
+    registry_sha256: str = ""
+    metrics: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (1 <= len(self.run) <= _LONGEST_RUN and self.run.isprintable()):
+            raise InvalidInput(f"run must have 1 to {_LONGEST_RUN} printable characters, got {self.run[:40]!r}.")
+        limits.whole("round", self.round, 0, "rounds are counted")
+        limits.whole("steps", self.steps, 1, "a charge is for steps to be taken")
+        limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add")
+        check_digest("config digest", self.config_digest)
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of run, round, model digest and config digest, length-prefixed."""
+        parts = (self.run, str(self.round), self.model.digest, self.config_digest)
+        hashed = sha256(b"lrdp request, format 1")
+        for part in parts:
+            encoded = part.encode()
+            hashed.update(len(encoded).to_bytes(8, "big") + encoded)
+        return hashed.hexdigest()

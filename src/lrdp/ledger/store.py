@@ -1,0 +1,223 @@
+"""The file: SQLite with durable settings, appended to and never changed.
+
+``journal_mode=DELETE`` leaves one file at rest, which survives being copied; ``synchronous=EXTRA`` makes a commit last
+through a power cut. Triggers forbid changing history by mistake; the chain shows it if someone does so on purpose.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnwritable
+
+APPLICATION_ID: Final = 0x4C524450  # "LRDP"
+_SCHEMA: Final = (
+    "CREATE TABLE entries (seq INTEGER PRIMARY KEY, line BLOB NOT NULL, digest BLOB NOT NULL)",
+    "CREATE TABLE outbox (charge INTEGER PRIMARY KEY, head TEXT NOT NULL, reply BLOB NOT NULL)",
+    "CREATE TRIGGER entries_in_order BEFORE INSERT ON entries "
+    "WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM entries) "
+    "BEGIN SELECT RAISE(ABORT, 'entries are appended in order'); END",
+    "CREATE TRIGGER entries_unchanged BEFORE UPDATE ON entries "
+    "BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END",
+    "CREATE TRIGGER entries_kept BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END",
+    "CREATE TRIGGER outbox_unchanged BEFORE UPDATE ON outbox "
+    "BEGIN SELECT RAISE(ABORT, 'replies are never changed'); END",
+)
+_UNWRITABLE: Final = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "the file is read-only",
+    sqlite3.SQLITE_BUSY: "another process has held it for too long",
+    sqlite3.SQLITE_LOCKED: "another process has held it for too long",
+    sqlite3.SQLITE_IOERR: "the disk cannot be written",
+    sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened",
+    sqlite3.SQLITE_PERM: "the file may not be written",
+}
+
+Probe = Callable[[str], None]
+"""Called at each write point with its name; tests kill the process there."""
+
+
+def silent(_point: str) -> None:
+    """The probe of every ledger but those under test."""
+
+
+class Store:
+    """One open file; ``entries`` are (line, digest) in order."""
+
+    def __init__(self, path: Path, *, read_only: bool = False, probe: Probe = silent, patience: float = 30.0) -> None:
+        self.path, self._probe = path, probe
+        _size(path)
+        with _explained(path):
+            query = "mode=ro" if read_only else "mode=rw"
+            uri = f"{path.absolute().as_uri()}?{query}"
+            self._sql = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=patience)
+        try:
+            with _explained(path):
+                self._prepare(read_only)
+        except LedgerDamaged:
+            self._sql.close()
+            raise
+        self._inode = path.stat().st_ino
+
+    @classmethod
+    def create(cls, path: Path, *, probe: Probe = silent) -> Store:
+        """A new file of mode 0600; an existing one is never touched."""
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            raise InvalidInput(f"there is a file at {path} already: a ledger is never overwritten.") from None
+        except OSError as problem:
+            raise LedgerUnwritable(f"the ledger {path} cannot be made: {problem.strerror}.") from None
+        with _explained(path):
+            sql = sqlite3.connect(path, isolation_level=None)
+            sql.execute("PRAGMA synchronous=EXTRA")
+            sql.execute("BEGIN EXCLUSIVE")
+            for statement in _SCHEMA:
+                sql.execute(statement)
+            sql.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            sql.execute("COMMIT")
+            sql.close()
+        _sync_folder(path.parent)
+        return cls(path, probe=probe)
+
+    def _prepare(self, read_only: bool) -> None:
+        # A flipped bit may turn bytes into text that is none: bytes are taken as they are, and the chain decides.
+        self._sql.text_factory = bytes
+        self._sql.execute("PRAGMA trusted_schema=OFF")
+        self._sql.execute("PRAGMA cell_size_check=ON")
+        if not read_only:
+            self._sql.execute("PRAGMA journal_mode=DELETE")
+            self._sql.execute("PRAGMA synchronous=EXTRA")
+        self._sql.execute("BEGIN")
+        whole = self._is_whole()
+        self._sql.execute("COMMIT")
+        if not whole:
+            raise LedgerDamaged(
+                f"{self.path} is not a ledger, or not a whole one: its size, tables or triggers are not as made."
+            )
+
+    def _is_whole(self) -> bool:
+        """Within a transaction, so that no writer is half-way."""
+        found = {sql.decode() for (sql,) in self._sql.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+        application, pages, page = (
+            self._sql.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "page_count", "page_size")
+        )
+        size = _size(self.path)
+        return application == APPLICATION_ID and found == set(_SCHEMA) and size % page == 0 and size >= pages * page
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._sql.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction, the only writer; all of it is on disk when the block ends, or nothing."""
+        self._refuse_replaced()
+        with _explained(self.path):
+            self._sql.execute("BEGIN IMMEDIATE")
+            self._probe("begun")
+            try:
+                yield
+                self._probe("before commit")
+                self._sql.execute("COMMIT")
+                self._probe("committed")
+            finally:
+                if self._sql.in_transaction:
+                    self._sql.execute("ROLLBACK")
+
+    def entries(self, after: int = 0) -> Generator[tuple[bytes, bytes], None, None]:
+        """The entries after number ``after``; close what is not read to the end, for it holds a lock."""
+        with _explained(self.path), closing(self._sql.cursor()) as cursor:
+            yield from cursor.execute("SELECT line, digest FROM entries WHERE seq > ? ORDER BY seq", (after,))
+
+    def digest_at(self, seq: int) -> str | None:
+        """The hash of one entry in hexadecimal; None where there is none."""
+        with _explained(self.path):
+            row = self._sql.execute("SELECT digest FROM entries WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else bytes(row[0]).hex()
+
+    def append(self, seq: int, line: bytes, digest: bytes) -> None:
+        """Within ``writing``: one entry more."""
+        self._sql.execute("INSERT INTO entries VALUES (?, ?, ?)", (seq, line, digest))
+        self._probe("entry written")
+
+    def put_reply(self, charge: int, head: str, reply: bytes) -> None:
+        """Within ``writing``: keep the bytes that will be sent."""
+        self._sql.execute("INSERT INTO outbox VALUES (?, ?, ?)", (charge, head, reply))
+        self._probe("reply written")
+
+    def reply(self, charge: int) -> tuple[str, bytes] | None:
+        """The head and the bytes kept for a charge."""
+        with _explained(self.path):
+            row = self._sql.execute("SELECT head, reply FROM outbox WHERE charge = ?", (charge,)).fetchone()
+        return None if row is None else (bytes(row[0]).decode(errors="replace"), bytes(row[1]))
+
+    def drop_replies(self, charges: list[int]) -> None:
+        """Within ``writing``: forget bytes that were sent long ago; their hashes stay in the chain."""
+        self._sql.executemany("DELETE FROM outbox WHERE charge = ?", [(charge,) for charge in charges])
+
+    def kept_replies(self) -> list[int]:
+        """The charges whose bytes are kept."""
+        with _explained(self.path):
+            return [charge for (charge,) in self._sql.execute("SELECT charge FROM outbox ORDER BY charge")]
+
+    def copy_to(self, path: Path) -> None:
+        """A consistent copy of a live ledger, by SQLite's backup."""
+        target = Store.create(path)
+        with _explained(path):
+            self._sql.backup(target._sql)
+        target.close()
+
+    def _refuse_replaced(self) -> None:
+        try:
+            inode = self.path.stat().st_ino
+        except OSError:
+            inode = -1
+        if inode != self._inode:
+            raise LedgerRolledBack(
+                f"{self.path} was replaced or removed while it was open: what is written to the old file is lost, so "
+                f"nothing is written; stop every process and run `lrdp ledger verify`."
+            )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours: what cannot be written, and what cannot be trusted."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.Error as problem:
+        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+        if code in _UNWRITABLE:
+            raise LedgerUnwritable(
+                f"the ledger {path} cannot be used, {_UNWRITABLE[code]} ({problem}): what cannot be recorded is "
+                f"not released."
+            ) from problem
+        raise LedgerDamaged(
+            f"the ledger {path} is damaged ({problem}): nothing is released; restore the newest backup and adopt the "
+            f"last head that a server or peer holds."
+        ) from problem
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        raise InvalidInput(f"there is no ledger at {path}: make one with `lrdp init`, or name where it is.") from None
+    except OSError as problem:
+        raise LedgerUnwritable(f"the ledger {path} cannot be used: {problem.strerror}.") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name is durable only with its folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

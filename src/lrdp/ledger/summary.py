@@ -1,0 +1,159 @@
+"""What the books amount to: every figure of the statement, recomputed from the entries."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lrdp import __version__
+from lrdp.accounting import (
+    Accountant,
+    Adjacency,
+    Budget,
+    History,
+    Mechanism,
+    PldAccountant,
+    PrivacySpent,
+    RenyiAccountant,
+)
+from lrdp.ledger.books import Books, State
+from lrdp.ledger.events import Reserved
+from lrdp.ledger.policy import Policy
+from lrdp.ledger.policy_file import parse_policy
+from lrdp.ledger.refusals import Refusal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One client's books in figures.
+
+    ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps cost had they been fixed in
+    advance; ``recorded`` is what was computed, by which accountant, when the last charge was made.
+    """
+
+    policy: Policy
+    client: str
+    ledger: str
+    client_key: str
+    adjacency: Adjacency
+    budget: Budget
+    accountant: str
+    guaranteed: PrivacySpent
+    spent: PrivacySpent
+    spent_elsewhere: tuple[PrivacySpent, ...]
+    without_voids: PrivacySpent
+    recorded: Reserved | None
+    history: Mapping[Mechanism, int]
+    clip_norms: tuple[float, ...]
+    states: Mapping[State, int]
+    refusals: Mapping[Refusal, int]
+    runs: int
+    adopted: int
+    suspended: bool
+    rounds_left: int
+    entries: int
+    digest: str
+    clock_fell: int
+
+    @property
+    def left(self) -> float:
+        """ε that is still to be spent, never below 0."""
+        return max(0.0, self.budget.epsilon - self.guaranteed.epsilon)
+
+    @property
+    def guess_rate(self) -> float:
+        """How often at most a guess at one record's membership is right, where chance is one half."""
+        return guess_rate(self.guaranteed)
+
+    @property
+    def group(self) -> PrivacySpent:
+        """What holds for a unit with as many rows as the policy allows."""
+        return for_group(self.guaranteed, self.policy.identity.max_rows_per_unit)
+
+
+def guess_rate(spent: PrivacySpent) -> float:
+    """(e^ε + δ)/(1 + e^ε): no test of two equally likely neighbours is right more often."""
+    return (1 + spent.delta * math.exp(-spent.epsilon)) / (1 + math.exp(-spent.epsilon))
+
+
+def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
+    """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1."""
+    log_delta = math.log(rows) + (rows - 1) * spent.epsilon + math.log(spent.delta)
+    return PrivacySpent(epsilon=rows * spent.epsilon, delta=math.exp(min(log_delta, 0.0)))
+
+
+def summarize(books: Books) -> Summary:
+    """Recompute every figure."""
+    policy = parse_policy(books.policies[-1].text, source="policy.toml")
+    accountant = _accountant(books)
+    answer = books.choice.state(books.budget, books.opened.adjacency, books.history)
+    last = max(books.charges, default=None)
+    return Summary(
+        policy=policy,
+        client=books.opened.client,
+        ledger=books.opened.ledger,
+        client_key=books.opened.client_key,
+        adjacency=books.opened.adjacency,
+        budget=books.budget,
+        accountant=f"{books.choice.accountant} lrdp/{__version__}",
+        guaranteed=answer.guaranteed,
+        spent=answer.spent,
+        spent_elsewhere=_elsewhere(accountant, books.history, books.budget.delta),
+        without_voids=accountant.epsilon(_merged(books.history, books.voided), books.budget.delta),
+        recorded=None if last is None else books.charges[last],
+        history=books.history,
+        clip_norms=tuple(sorted({charge.clip_norm for charge in books.charges.values()})),
+        states=Counter(books.states.values()),
+        refusals=dict(books.refusals),
+        runs=books.runs,
+        adopted=len(books.adopted),
+        suspended=books.suspended is not None,
+        rounds_left=rounds_left(books, policy),
+        entries=books.seq,
+        digest=books.digest.hex(),
+        clock_fell=len(books.clock_fell_at),
+    )
+
+
+def rounds_left(books: Books, policy: Policy) -> int:
+    """Rounds like the last one that the filter would still admit; before the first, rounds of the costliest kind."""
+    if books.suspended is not None:
+        return 0
+    charges = list(books.charges.values())
+    step, steps = (
+        (charges[-1].mechanism, charges[-1].steps)
+        if charges
+        else (policy.mechanism.costliest, policy.mechanism.max_steps_per_round)
+    )
+    low, high = 0, 1
+    while high < 1 << 40 and _fits(books, step, steps * high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _fits(books, step, steps * middle) else (low, middle)
+    return low
+
+
+def _fits(books: Books, mechanism: Mechanism, steps: int) -> bool:
+    answer = books.choice.admit(books.budget, books.opened.adjacency, books.history, (mechanism, steps))
+    return answer.admitted and answer.guaranteed.epsilon <= books.budget.epsilon
+
+
+def _accountant(books: Books) -> Accountant:
+    adjacency = books.opened.adjacency
+    kinds: dict[str, Accountant] = {
+        RenyiAccountant.name: RenyiAccountant(adjacency=adjacency),
+        PldAccountant.name: PldAccountant(adjacency=adjacency),
+    }
+    return kinds[books.choice.accountant]
+
+
+def _elsewhere(accountant: Accountant, history: History, delta: float) -> tuple[PrivacySpent, ...]:
+    """ε at δ and at a hundred and ten thousand times less."""
+    return tuple(accountant.epsilon(history, delta / factor) for factor in (1, 100, 10_000))
+
+
+def _merged(history: History, voided: History) -> dict[Mechanism, int]:
+    return {step: history.get(step, 0) + voided.get(step, 0) for step in {**history, **voided}}

@@ -1,0 +1,121 @@
+"""The privacy statement: what a compliance officer reads, every point filled from the books.
+
+The points are those of NIST SP 800-226. It is evidence for an expert, and claims compliance with nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lrdp import __version__
+from lrdp.accounting import Mechanism, PrivacySpent, limits
+from lrdp.ledger.books import State
+from lrdp.ledger.encoding import encode_mechanism
+from lrdp.ledger.heads import Head
+from lrdp.ledger.summary import Summary
+from lrdp.report.statement_points import Point, points
+
+SCHEMA: Final = "lrdp-statement/1"
+"""Changes when a key of the JSON changes its name or its meaning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditBound:
+    """What an attack on this very set-up achieved: ε is at least ``epsilon``, with this confidence."""
+
+    epsilon: float
+    confidence: float
+    method: str
+
+    def __post_init__(self) -> None:
+        limits.open_unit("confidence", self.confidence, "an audit is a statistical test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """Figures, the head they belong to, and what an audit found."""
+
+    summary: Summary
+    head: Head | None = None
+    audit: AuditBound | None = None
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """All points, in the order in which they are read."""
+        found = None
+        if self.audit is not None:
+            found = (
+                f"ε is at least {self.audit.epsilon:.3f} at confidence {self.audit.confidence:g} ({self.audit.method})."
+            )
+        return points(self.summary, self.head, found)
+
+
+def record(statement: Statement) -> dict[str, Any]:
+    """The statement for programs."""
+    summary = statement.summary
+    return {
+        "schema": SCHEMA,
+        "client": summary.client,
+        "unit": summary.policy.identity.unit,
+        "max_rows_per_unit": summary.policy.identity.max_rows_per_unit,
+        "adjacency": summary.adjacency.value,
+        "budget": {
+            "epsilon": summary.budget.epsilon,
+            "delta": summary.budget.delta,
+            "per_run_epsilon": summary.policy.budget.per_run.epsilon,
+            "left": summary.left,
+            "rounds_left": summary.rounds_left,
+        },
+        "guaranteed": _spent(summary.guaranteed),
+        "spent": _spent(summary.spent),
+        "spent_at_other_deltas": [_spent(spent) for spent in summary.spent_elsewhere],
+        "group": _spent(summary.group),
+        "without_voids": _spent(summary.without_voids),
+        "recorded": _recorded(summary),
+        "accountant": summary.accountant,
+        "membership_guess_rate": summary.guess_rate,
+        "mechanisms": [_mechanism(step, steps) for step, steps in summary.history.items()],
+        "clip_norms": list(summary.clip_norms),
+        "charges": {state.value: summary.states.get(state, 0) for state in State},
+        "refusals": {refusal.value: count for refusal, count in summary.refusals.items()},
+        "runs": summary.runs,
+        "adopted_heads": summary.adopted,
+        "suspended": summary.suspended,
+        "clock_went_back": summary.clock_fell,
+        "ledger": {
+            "id": summary.ledger,
+            "client_key": summary.client_key,
+            "entries": summary.entries,
+            "digest": summary.digest,
+            "head": None if statement.head is None else statement.head.encode(),
+        },
+        "policy_sha256": summary.policy.digest,
+        "audit": None if statement.audit is None else vars(statement.audit),
+        "version": __version__,
+        "points": [{"key": point.key, "title": point.title, "text": point.text} for point in statement.points],
+    }
+
+
+def _spent(spent: PrivacySpent) -> dict[str, float | None]:
+    return {"epsilon": spent.epsilon, "delta": spent.delta, "order": spent.order}
+
+
+def _recorded(summary: Summary) -> dict[str, Any] | None:
+    last = summary.recorded
+    if last is None:
+        return None
+    return {"accountant": last.accountant, "guaranteed": last.guaranteed, "spent": last.spent}
+
+
+def _mechanism(step: Mechanism, steps: int) -> dict[str, Any]:
+    return {
+        "text": encode_mechanism(step),
+        "name": step.name,
+        "noise_multiplier": step.noise_multiplier,
+        "batch_size": getattr(step, "batch_size", None),
+        "dataset_size": getattr(step, "dataset_size", None),
+        "cap": getattr(step, "cap", None),
+        "probability": getattr(step, "probability", 1.0),
+        "steps": steps,
+    }

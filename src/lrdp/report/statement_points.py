@@ -1,0 +1,179 @@
+"""The points of the statement in words. Each is one fact or one limit; none promises what the books do not show."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import Final
+
+from lrdp import __version__
+from lrdp.accounting import Adjacency, Mechanism
+from lrdp.ledger.books import State
+from lrdp.ledger.heads import Head
+from lrdp.ledger.summary import Summary
+
+_NEIGHBOURS: Final = {
+    Adjacency.ADD_REMOVE: "with and without one record",
+    Adjacency.REPLACE_ONE: "with one record replaced by another",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One row of the statement."""
+
+    key: str
+    title: str
+    text: str
+
+
+def points(summary: Summary, head: Head | None, audit: str | None) -> tuple[Point, ...]:
+    """All of them, in the order in which they are read."""
+    rows = (
+        ("plainly", "In one sentence", plain_sentence(summary)),
+        ("unit", "Unit of privacy", _unit(summary)),
+        (
+            "adjacency",
+            "Neighbouring data sets",
+            f"{summary.adjacency.value}: data sets {_NEIGHBOURS[summary.adjacency]}.",
+        ),
+        ("epsilon", "ε at several δ", _epsilons(summary)),
+        ("trust", "Trust model", _TRUST),
+        ("mechanism", "Mechanism", _mechanisms(summary)),
+        ("scope", "Composition", _scope(summary)),
+        ("covered", "Outputs covered", _COVERED),
+        ("uncovered", "Outputs not covered", _UNCOVERED),
+        ("budget", "Budget", _budget(summary)),
+        ("versions", "Versions and arithmetic", _versions(summary)),
+        ("channels", "Side channels", _CHANNELS),
+        ("tuning", "Tuning and preprocessing", _TUNING),
+        ("audit", "Empirical audit", audit or "None was recorded for this ledger; `lrdp audit` measures one."),
+        ("head", "Ledger head", _head(summary, head)),
+        ("renewal", "Renewal", _RENEWAL),
+    )
+    return tuple(Point(key=key, title=title, text=text) for key, title, text in rows)
+
+
+_TRUST: Final = (
+    "Local: each update is noised on the client's machine before it leaves. The server, the other clients and the "
+    "network may see every update and may work together; only this machine and its administrator are trusted."
+)
+_COVERED: Final = (
+    "Every noised update that this client sent, everything computed from them (models, averages, metrics), and the "
+    "ledger's heads and refusals, which do not depend on the records."
+)
+_UNCOVERED: Final = (
+    "Whatever left the machine by another way than through this ledger; that the data set exists and its public lower "
+    "or upper size; results of other analyses of the same records, whose ε adds to this one."
+)
+_CHANNELS: Final = (
+    "Time, energy and memory of a training are not noised. Batches of constant size keep memory constant; the time "
+    "of a step may still vary with the records' content."
+)
+_TUNING: Final = (
+    "Every training is charged, also failed and abandoned ones, so tuning on these records is inside ε. "
+    "Preprocessing must use public constants; constants fitted on the records are not covered."
+)
+_RENEWAL: Final = (
+    "None: the budget is for the lifetime of these records. It is never refilled by time; new records need a new "
+    "ledger, and records that stay carry their old ε with them."
+)
+
+
+def plain_sentence(summary: Summary) -> str:
+    """The bound on membership inference, for everyone."""
+    unit = summary.policy.identity.unit
+    if summary.guaranteed.epsilon == 0.0:
+        return f"Nothing was released yet, so nothing can be learned about any {unit} from this client's updates."
+    right = 100 * summary.guess_rate
+    return (
+        f"Somebody who sees everything this client ever sent, and already knows every other record, can tell "
+        f"whether one record was used with at most {right:.1f} right answers in 100, where a coin gets 50."
+    )
+
+
+def _unit(summary: Summary) -> str:
+    rows = summary.policy.identity.max_rows_per_unit
+    text = f"One record; a {summary.policy.identity.unit} has at most {rows} of them."
+    if rows > 1:
+        text += f" For all of them together ε = {summary.group.epsilon:.4g} at δ = {summary.group.delta:.2g}."
+    return text
+
+
+def _epsilons(summary: Summary) -> str:
+    guaranteed, spent = summary.guaranteed, summary.spent
+    order = "" if guaranteed.order is None else f", order {guaranteed.order:g}"
+    elsewhere = "; ".join(f"ε = {each.epsilon:.4f} at δ = {each.delta:g}" for each in summary.spent_elsewhere)
+    text = (
+        f"Guaranteed, whatever the server adapts to: ε = {guaranteed.epsilon:.4f} at δ = "
+        f"{guaranteed.delta:g}{order}. Spent, had the same steps been fixed in advance: {elsewhere}"
+    )
+    text += "." if spent.order is None else f" (best order {spent.order:.4g})."
+    last = summary.recorded
+    if last is not None:
+        text += (
+            f" When the last charge was made, {last.accountant} computed {last.guaranteed:.4f} guaranteed and "
+            f"{last.spent:.4f} spent; the figures here are recomputed by {summary.accountant}."
+        )
+    return text
+
+
+def _mechanisms(summary: Summary) -> str:
+    if not summary.history:
+        return "No step was charged yet."
+    clip = " and ".join(f"{norm:g}" for norm in summary.clip_norms)
+    steps = "; ".join(f"{count} steps of {_mechanism(step)}" for step, count in summary.history.items())
+    return (
+        f"{steps}; clip norm C = {clip}. Sampler, noise and accountant read this one value; the sampler's tests "
+        f"compare inclusion, pair and overlap frequencies with the law, and a shuffling control fails them."
+    )
+
+
+def _mechanism(step: Mechanism) -> str:
+    words = [f"{step.name} sampling, σ = {step.noise_multiplier:g}"]
+    sizes = (("batch_size", "B"), ("dataset_size", "n"), ("probability", "q"), ("cap", "cap"))
+    words += [f"{name} = {getattr(step, key):g}" for key, name in sizes if hasattr(step, key)]
+    return ", ".join(words)
+
+
+def _scope(summary: Summary) -> str:
+    text = (
+        f"Every charge since the ledger began, over all servers and {summary.runs} run(s): "
+        f"{sum(summary.states.values())} charges, {summary.states.get(State.SENT, 0)} of them sent."
+    )
+    voided = summary.states.get(State.VOID, 0)
+    if voided:
+        text += f" {voided} were voided by the administrator; with them ε would be {summary.without_voids.epsilon:.4f}."
+    if summary.adopted:
+        text += f" {summary.adopted} lost stretches were charged at the policy's worst case."
+    if summary.suspended:
+        text += " The ledger is suspended: it was shown a head that it signed but does not contain."
+    return text
+
+
+def _budget(summary: Summary) -> str:
+    refused = sum(summary.refusals.values())
+    kinds = ", ".join(f"{kind.value} {count}" for kind, count in summary.refusals.items())
+    return (
+        f"ε = {summary.budget.epsilon:g} at δ = {summary.budget.delta:g}, at most "
+        f"{summary.policy.budget.per_run.epsilon:g} per run; {summary.guaranteed.epsilon:.4f} used, {summary.left:.4f} "
+        f"left, {summary.rounds_left} more rounds like the last; {refused} requests "
+        f"refused{f' ({kinds})' if kinds else ''}, at no cost."
+    )
+
+
+def _versions(summary: Summary) -> str:
+    return (
+        f"lrdp {__version__}, Python {platform.python_version()}; accountant {summary.accountant}, rounded up. As "
+        f"lrdp.training is built, noise comes from a cryptographic generator keyed by the operating system, is "
+        f"added in float64 and snapped to a public grid."
+    )
+
+
+def _head(summary: Summary, head: Head | None) -> str:
+    text = f"Ledger {summary.ledger}, entry {summary.entries}, {summary.digest}"
+    if summary.clock_fell:
+        text += f"; the clock went back {summary.clock_fell} times, on which nothing depends"
+    if head is None:
+        return f"{text}; not signed here."
+    return f"{text}; signed by the key {summary.client_key}: {head.signature}."

@@ -1,0 +1,200 @@
+"""The commands as a user runs them: data on stdout, words on stderr, one sentence and an exit code on failure."""
+
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ledger.worlds import round_trip
+from lrdp.commands.ledger import init, ledger_app, statement
+from lrdp.errors import LrdpError
+from lrdp.ledger import ReceivedModel, Request, read_policy
+from lrdp.ledger.starting import Home
+
+app = typer.Typer()
+app.command()(init)
+app.command()(statement)
+app.add_typer(ledger_app, name="ledger")
+
+
+class Client:
+    """A folder and the command line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = Home(folder=folder)
+
+    def run(self, *words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [*words])
+        problem = result.exception
+        if isinstance(problem, LrdpError):
+            assert problem.exit_code == code, problem
+            return str(problem)
+        assert result.exit_code == code, result.output
+        return result.stdout
+
+    def json(self, *words: str) -> dict[str, object]:
+        return json.loads(self.run(*words, "--json"))
+
+    def train(self, number: int) -> None:
+        rule = read_policy(self.home.policy).mechanism
+        asked = Request(
+            run="run",
+            round=number,
+            model=ReceivedModel(digest="0" * 64, size=1, largest_weight=0.0),
+            config_digest="1" * 64,
+            mechanism=rule.costliest,
+            steps=rule.max_steps_per_round,
+            clip_norm=rule.clip_norm,
+        )
+        with self.home.open() as ledger:
+            round_trip(ledger, asked)
+
+    def head(self, path: Path) -> Path:
+        with self.home.open() as ledger:
+            path.write_text(ledger.head().encode())
+        return path
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Client:
+    made = Client(tmp_path / "home")
+    made.run(
+        "init", "--folder", str(made.home.folder), "--client", "hospital-a", "--rounds", "5", "--local-steps", "20"
+    )
+    return made
+
+
+def folder(client: Client) -> tuple[str, str]:
+    return "--folder", str(client.home.folder)
+
+
+def test_init_explains_every_line_and_keeps_keys_private(client: Client) -> None:
+    lines = client.home.policy.read_text().splitlines()
+    assert sum(line.startswith("#") for line in lines) >= 14
+    for path in (client.home.key, client.home.administrator, client.home.ledger):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_policy(client.home.policy).identity.client == "hospital-a"
+
+
+def test_the_budget_of_init_lasts_exactly_as_long_as_was_planned(client: Client) -> None:
+    for number in range(5):
+        client.train(number)
+    assert client.json("ledger", "show", *folder(client))["budget"]["rounds_left"] == 0  # type: ignore[index]
+    with pytest.raises(LrdpError) as caught:
+        client.train(6)
+    assert caught.value.exit_code == 3
+
+
+def test_init_keeps_an_edited_policy_and_never_opens_a_budget_twice(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    client.run("init", *folder(client), "--policy-only")
+    assert not client.home.ledger.exists()
+    edited = client.home.policy.read_text().replace('"client"', '"edited"')
+    client.home.policy.write_text(edited)
+    client.run("init", *folder(client))
+    assert client.home.policy.read_text() == edited
+    client.home.ledger.unlink()
+    assert "its ledger was opened before" in client.run("init", *folder(client), code=2)
+
+
+def test_show_and_verify_print_figures(client: Client) -> None:
+    client.train(1)
+    shown = client.json("ledger", "show", *folder(client))
+    assert shown["client"] == "hospital-a"
+    assert client.json("ledger", "verify", *folder(client)) == {
+        "ok": True,
+        "entries": 5,
+        "charges": 1,
+        "steps": 20,
+        "signed": False,
+        "digest": shown["ledger"]["digest"],  # type: ignore[index]
+        "clock_went_back": 0,
+    }
+    assert "under any adaptivity" in client.run("ledger", "show", *folder(client))
+
+
+def test_an_export_is_verified_without_the_folder(client: Client, tmp_path: Path) -> None:
+    client.train(1)
+    made = client.json("ledger", "export", str(tmp_path / "out.txt"), *folder(client))
+    assert made["entries"] == 5
+    shutil.move(client.home.folder, tmp_path / "away")
+    assert client.json("ledger", "verify", str(tmp_path / "out.txt"))["signed"] is True
+    wrong = client.run("ledger", "verify", str(tmp_path / "out.txt"), "--key", "00" * 32, code=6)
+    assert "somebody else's" in wrong
+    assert "hospital-a" in client.run("statement", str(tmp_path / "out.txt"))
+
+
+def test_a_damaged_ledger_ends_with_code_six(client: Client) -> None:
+    whole = bytearray(client.home.ledger.read_bytes())
+    place = whole.rindex(b"POLICY")
+    whole[place + 30] ^= 1
+    client.home.ledger.write_bytes(whole)
+    assert "does not match its hash" in client.run("ledger", "verify", *folder(client), code=6)
+    assert "does not match its hash" in client.run("statement", *folder(client), code=6)
+
+
+def test_a_rolled_back_ledger_ends_with_code_six_and_adopting_mends_it(client: Client, tmp_path: Path) -> None:
+    backup = client.home.ledger.read_bytes()
+    client.train(1)
+    head = client.head(tmp_path / "head.txt")
+    client.home.ledger.write_bytes(backup)
+    assert "adopt-head" in client.run("ledger", "verify", *folder(client), "--head", str(head), code=6)
+    assert client.json("ledger", "adopt-head", str(head), *folder(client))["steps"] == 20
+    client.run("ledger", "verify", *folder(client), "--head", str(head))
+    assert "nothing to adopt" in client.run("ledger", "adopt-head", str(head), *folder(client), code=2)
+
+
+def test_a_charge_is_voided_with_a_reason(client: Client) -> None:
+    rule = read_policy(client.home.policy).mechanism
+    with client.home.open() as ledger:
+        receipt = ledger.charge(
+            Request(
+                run="run",
+                round=1,
+                model=ReceivedModel(digest="0" * 64, size=1, largest_weight=0.0),
+                config_digest="1" * 64,
+                mechanism=rule.costliest,
+                steps=3,
+                clip_norm=1.0,
+            )
+        )
+    figures = client.json("ledger", "void", str(receipt.entry), "--reason", "power cut", *folder(client))
+    assert figures["charges"]["void"] == 1  # type: ignore[index]
+
+
+def test_the_operator_imports_exports_and_reports(client: Client, tmp_path: Path) -> None:
+    client.train(1)
+    other = Client(tmp_path / "other")
+    other.run("init", *folder(other), "--client", "bank-b")
+    client.run("ledger", "export", str(tmp_path / "a.txt"), *folder(client))
+    other.run("ledger", "export", str(tmp_path / "b.txt"), "--report", *folder(other))
+    fleet = str(tmp_path / "fleet.npz")
+    client.run("ledger", "import", str(tmp_path / "a.txt"), "--fleet", fleet)
+    seen = client.json("ledger", "import", str(tmp_path / "b.txt"), "--fleet", fleet)
+    assert seen["clients"] == 2
+    names = [row["client"] for row in seen["next_to_run_out"]]  # type: ignore[attr-defined]
+    assert names == ["hospital-a", "bank-b"]
+    assert client.json("ledger", "import", "--fleet", fleet) == seen
+    assert "bank-b" in client.run("ledger", "import", "--fleet", fleet)
+    assert "nothing to show" in client.run("ledger", "import", code=2)
+
+
+def test_the_statement_is_text_json_and_html(client: Client, tmp_path: Path) -> None:
+    client.train(1)
+    before = client.home.ledger.read_bytes()
+    page = tmp_path / "statement.html"
+    figures = client.json("statement", *folder(client), "--html", str(page))
+    assert figures["schema"] == "lrdp-statement/1"
+    assert str(figures["ledger"]["head"]).startswith("lrdp-head-1")  # type: ignore[index]
+    assert page.read_text().startswith("<!doctype html>")
+    assert "right answers in 100" in client.run("statement", *folder(client))
+    assert client.home.ledger.read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [["ledger", "show"], ["ledger", "verify"], ["statement"]])
+def test_without_a_ledger_a_sentence_says_so(tmp_path: Path, words: list[str]) -> None:
+    assert "cannot be read" in Client(tmp_path).run(*words, "--folder", str(tmp_path), code=2)

@@ -1,0 +1,143 @@
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from ledger.worlds import STEP, World, policy, request, round_trip
+from lrdp.accounting import PrivacySpent
+from lrdp.errors import InvalidInput, PolicyRefused
+from lrdp.ledger import void
+from lrdp.ledger.summary import for_group, guess_rate, summarize
+from lrdp.report.statement import SCHEMA, AuditBound, Statement, record
+from lrdp.report.statement_pages import html, text
+
+POINTS = (
+    "plainly unit adjacency epsilon trust mechanism scope covered uncovered budget versions channels tuning audit head "
+    "renewal"
+).split()
+
+
+def made(world: World) -> Statement:
+    with world.create() as ledger:
+        for number in range(3):
+            round_trip(ledger, request(number))
+        with pytest.raises(PolicyRefused):
+            ledger.charge(request(9, steps=4000))
+        lost = ledger.charge(request(10))
+        void(ledger, lost.entry, "power cut", world.administrator)
+        audit = AuditBound(epsilon=0.31, confidence=0.95, method="worst-case likelihood ratio")
+        return Statement(summary=summarize(ledger.books), head=ledger.head(), audit=audit)
+
+
+@pytest.fixture
+def statement(tmp_path: Path) -> Statement:
+    return made(World(folder=tmp_path))
+
+
+def test_every_point_is_filled(statement: Statement) -> None:
+    assert [point.key for point in statement.points] == POINTS
+    assert all(len(point.text) > 20 for point in statement.points)
+
+
+def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> None:
+    figures = json.loads(json.dumps(record(statement), allow_nan=False))
+    summary = statement.summary
+    assert figures["schema"] == SCHEMA == "lrdp-statement/1"
+    assert figures["guaranteed"]["epsilon"] == summary.guaranteed.epsilon
+    assert figures["spent"]["epsilon"] == summary.spent.epsilon
+    assert figures["charges"] == {"reserved": 0, "ready": 0, "sent": 3, "void": 1}
+    assert figures["refusals"] == {"steps": 1}
+    assert figures["mechanisms"][0]["steps"] == 117
+    assert figures["mechanisms"][0]["noise_multiplier"] == STEP.noise_multiplier
+    assert figures["without_voids"]["epsilon"] > figures["spent"]["epsilon"]
+    assert figures["audit"]["epsilon"] == 0.31
+    assert set(figures) == {
+        *"schema client unit max_rows_per_unit adjacency budget guaranteed spent spent_at_other_deltas group".split(),
+        *"without_voids recorded accountant membership_guess_rate mechanisms clip_norms charges refusals runs".split(),
+        *"adopted_heads suspended clock_went_back ledger policy_sha256 audit version points".split(),
+    }
+
+
+def test_an_upgraded_accountant_shows_both_values(statement: Statement) -> None:
+    figures = record(statement)
+    assert figures["recorded"]["accountant"].startswith("rdp lrdp/")
+    point = next(point for point in statement.points if point.key == "epsilon")
+    assert f"{figures['recorded']['spent']:.4f} spent" in point.text
+    assert "recomputed by rdp lrdp/" in point.text
+
+
+def test_the_text_says_it_is_no_certificate(statement: Statement) -> None:
+    page = text(statement)
+    assert max(map(len, page.splitlines())) <= 300
+    assert "not a certificate of compliance" in page
+    assert "HIPAA" not in page
+    assert statement.head is not None
+    assert statement.head.signature in page.replace("\n  ", "")
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [str(value) for name, value in attrs if name in ("src", "href", "action")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_asks_the_network_for_nothing(statement: Statement) -> None:
+    page = _Page()
+    page.feed(html(statement))
+    assert page.open == []
+    assert page.links == []
+    assert not page.tags & {"script", "img", "link", "iframe"}
+    assert not re.search(r"https?://|url\(", html(statement))
+
+
+def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
+    world = World(folder=tmp_path, rules=policy(client='"<script>alert(1)</script>&"'))
+    page = html(made(world))
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_an_empty_ledger_has_a_statement_too(tmp_path: Path) -> None:
+    with World(folder=tmp_path).create() as ledger:
+        statement = Statement(summary=summarize(ledger.books))
+    assert "Nothing was released yet" in text(statement)
+    assert record(statement)["recorded"] is None
+    assert html(statement)
+
+
+def test_rows_per_unit_enlarge_epsilon(tmp_path: Path) -> None:
+    world = World(folder=tmp_path, rules=policy(max_rows_per_unit="3"))
+    with world.create() as ledger:
+        round_trip(ledger, request())
+        summary = summarize(ledger.books)
+    epsilon, delta = summary.guaranteed.epsilon, summary.guaranteed.delta
+    assert summary.group.epsilon == pytest.approx(3 * epsilon)
+    assert summary.group.delta == pytest.approx(3 * math.exp(2 * epsilon) * delta)
+    assert f"ε = {3 * epsilon:.4g}" in text(Statement(summary=summary))
+
+
+def test_the_guess_rate_is_the_largest_of_all_tests() -> None:
+    assert guess_rate(PrivacySpent(epsilon=0.0, delta=0.0)) == 0.5
+    assert guess_rate(PrivacySpent(epsilon=0.0, delta=0.1)) == pytest.approx(0.55)
+    assert guess_rate(PrivacySpent(epsilon=math.log(3), delta=0.0)) == pytest.approx(0.75)
+    assert guess_rate(PrivacySpent(epsilon=1e9, delta=1e-6)) == 1.0
+    assert for_group(PrivacySpent(epsilon=50.0, delta=1e-6), 40).delta == 1.0
+
+
+def test_an_audit_without_a_confidence_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        AuditBound(epsilon=0.1, confidence=1.0, method="x")
