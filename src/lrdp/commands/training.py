@@ -1,0 +1,44 @@
+"""``lrdp check MODULE:Model``: can this model be trained privately, and what does each layer cost?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lrdp.errors import Unsupported
+
+if TYPE_CHECKING:
+    from lrdp.training import Report
+
+ModelName = Annotated[str, typer.Argument(help="MODULE:NAME of a model, or of a class or function that makes one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+def check(model: ModelName, as_json: AsJson = False) -> None:
+    """Say for each layer which rule applies, what it costs, what is refused and how to mend it."""
+    from lrdp.training import check as inspect
+    from lrdp.training.loading import load_model
+
+    report = inspect(load_model(model))
+    if as_json:
+        layers = [asdict(layer) for layer in report.layers]
+        print(json.dumps({"trainable": report.trainable, "layers": layers}))
+    else:
+        Console().print(_table(report))
+    if not report.trainable:
+        raise typer.Exit(Unsupported.exit_code)
+
+
+def _table(report: Report) -> Table:
+    table = Table("layer", "kind", "parameters", "rule", "what it costs, or how to mend it", title_justify="left")
+    table.title = "Trains privately as it is" if report.trainable else "Does not train privately yet"
+    for layer in report.layers:
+        style = "red" if layer.refused else None
+        words = layer.refused or layer.cost
+        table.add_row(layer.path, layer.kind, f"{layer.parameters:,}", layer.rule, words, style=style)
+    return table

@@ -1,0 +1,49 @@
+"""One private update: clipped, noised and in bounded memory, at about the cost of a plain one.
+
+A *task* says what to train on what; the ledger's *receipt* says how private, and that it is paid for. The *engine* has
+the sum of clipped per-example gradients by one backward pass; nothing of size examples × parameters is ever held.
+"""
+
+from lrdp.training.constants import Execution, PublicConstants
+from lrdp.training.inspection import Layer, Report, check
+from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, check_records
+from lrdp.training.memory import MemoryPlan, return_large_blocks
+from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
+from lrdp.training.progress import StepDone, progress_bar
+from lrdp.training.records import Dataset, TensorRecords
+from lrdp.training.replacement import replace_batch_norm
+from lrdp.training.schedules import Constant, Schedule, Staircase, WarmupCosine
+from lrdp.training.task import Task
+from lrdp.training.update import Update, memory_plan, private_update, unaccounted_private_update
+
+__all__ = [
+    "Adam",
+    "AdamW",
+    "CheckedLoss",
+    "CheckedRecords",
+    "Constant",
+    "CrossEntropy",
+    "Dataset",
+    "Execution",
+    "Layer",
+    "MemoryPlan",
+    "Optimiser",
+    "PublicConstants",
+    "Report",
+    "Schedule",
+    "Sgd",
+    "Staircase",
+    "StepDone",
+    "Task",
+    "TensorRecords",
+    "Update",
+    "WarmupCosine",
+    "check",
+    "check_records",
+    "memory_plan",
+    "private_update",
+    "progress_bar",
+    "replace_batch_norm",
+    "return_large_blocks",
+    "unaccounted_private_update",
+]

@@ -1,0 +1,61 @@
+"""What is fixed and public before training, and what is only a matter of performance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from lrdp.accounting import limits
+from lrdp.errors import InvalidInput
+from lrdp.training.memory import MemoryPlan, parse_bytes
+from lrdp.training.optimisers import Optimiser
+from lrdp.training.progress import Observe, silence
+
+_LEAST_CLIP, _MOST_CLIP = 1e-9, 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicConstants:
+    """Chosen without looking at the data, and the same on any neighbouring data set.
+
+    ``clip_norm`` is C: the most one example can move the sum. ``first_step`` counts the steps of earlier rounds, for
+    the learning rate's schedule. ``forward_dtype`` may be bfloat16; norms, sums and weights keep the weights' type.
+    """
+
+    clip_norm: float
+    optimiser: Optimiser
+    first_step: int = 0
+    forward_dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        limits.positive("clip_norm", self.clip_norm, "it bounds what one example can do")
+        if not _LEAST_CLIP <= self.clip_norm <= _MOST_CLIP:
+            raise InvalidInput(
+                f"clip_norm must lie between {_LEAST_CLIP} and {_MOST_CLIP}, got {self.clip_norm}: squares of what is "
+                f"clipped must fit into float32; scale the loss."
+            )
+        limits.whole("first_step", self.first_step, 0, "it counts steps already taken")
+        if self.forward_dtype not in (None, torch.bfloat16):
+            raise InvalidInput(f"forward_dtype must be None or torch.bfloat16, got {self.forward_dtype}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How to run, without effect on the result: rows at a time or a limit to choose them by, and who watches.
+
+    ``announce`` is told the peak before the first step, ``observe`` the end of each. ``memory_limit`` bounds the whole
+    process, e.g. ``"512MB"``; where ``micro_batch`` is given as well, that one decides.
+    """
+
+    micro_batch: int | None = None
+    memory_limit: str | None = None
+    observe: Observe = silence
+    announce: Callable[[MemoryPlan], None] = silence
+
+    def __post_init__(self) -> None:
+        if self.micro_batch is not None:
+            limits.whole("micro_batch", self.micro_batch, 1, "a pass has at least one row")
+        if self.memory_limit is not None:
+            parse_bytes(self.memory_limit)

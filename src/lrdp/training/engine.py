@@ -1,0 +1,151 @@
+"""The sum of clipped per-example gradients, by one forward and one backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.utils.hooks import RemovableHandle
+
+from lrdp.errors import InvalidInput, Unsupported
+from lrdp.training.clipping import HEADROOM
+from lrdp.training.inspection import check, plan
+from lrdp.training.layers import Call, Expression, Fallback, Rule
+from lrdp.training.tape import Tape
+
+Totals = dict[Parameter, Tensor]
+Batch = Any
+Loss = Callable[[nn.Module, Batch], Tensor]
+Weigh = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One pass: each example's loss and squared gradient norm. Both are private and stay in this process."""
+
+    losses: Tensor
+    squares: Tensor
+
+
+class Engine:
+    """Hooks on a model, in place while the engine is entered.
+
+    Guarantees: what is added to the totals is Σ weight_i · gradient_i with weights computed from the norms of exactly
+    these gradients, over all trained parameters together. The model's weights and ``.grad`` are not touched.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, forward_dtype: torch.dtype | None = None) -> None:
+        check(model).demand()
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
+        self._model, self._loss, self.forward_dtype = model, loss, forward_dtype
+        self._plan, self._fallback = plan(model), Fallback()
+        self._handles: list[RemovableHandle] = []
+        self._tape: Tape | None = None
+
+    def __enter__(self) -> Self:
+        for module, rule in self._plan.rules.items():
+            self._handles.append(module.register_forward_pre_hook(self._one_row_each, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(partial(self._record, rule), with_kwargs=True))
+        for module in self._plan.fallbacks:
+            hook = partial(self._record, self._fallback)
+            self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        for module, expression in self._plan.expressions.items():
+            module.forward = partial(self._express, expression, module, module.forward)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for module in self._plan.expressions:
+            del module.forward
+
+    def accumulate(self, batch: Batch, rows: int, weigh: Weigh, totals: Totals) -> Outcome:
+        """Add Σ weight_i · gradient_i over the batch to ``totals``; ``weigh`` turns squared norms into weights."""
+        tape = Tape(rows, self.device)
+        losses = self._forward(tape, batch)
+        tape.sweep(losses)
+        tape.release(weigh(tape.squares), totals)
+        return Outcome(losses.detach(), tape.squares)
+
+    def losses(self, batch: Batch, rows: int) -> Tensor:
+        """Each example's loss, nothing recorded. Private."""
+        with self.precision():
+            losses = self._loss(self._model, batch)
+        check_losses(losses, rows)
+        return losses.detach()
+
+    def _forward(self, tape: Tape, batch: Batch) -> Tensor:
+        self._tape = tape
+        try:
+            with torch.enable_grad(), self.precision():
+                losses = self._loss(self._model, batch)
+        finally:
+            self._tape = None
+        check_losses(losses, tape.rows)
+        return losses
+
+    def precision(self) -> Any:
+        """The context that a forward pass runs in."""
+        if self.forward_dtype is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.forward_dtype)
+
+    def _one_row_each(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Give every example its own row of an input shared by all, such as positions [1, steps].
+
+        Otherwise the examples' gradients would be added up in the one row before they can be clipped.
+        """
+        tape = self._tape
+        if tape is None or not args or args[0].dim() == 0 or len(args[0]) != 1 or tape.rows == 1:
+            return None
+        return (args[0].expand(tape.rows, *args[0].shape[1:]), *args[1:]), kwargs
+
+    def _record(self, rule: Rule | Fallback, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if self._tape is not None:
+            rule.watch(Call(self._tape, module, args, kwargs, output))
+
+    def _express(
+        self, expression: Expression, module: nn.Module, original: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        if self._tape is None:
+            return original(*args, **kwargs)
+        return expression.forward(self._tape, module, *args, **kwargs)
+
+
+def check_losses(losses: Tensor, rows: int) -> None:
+    """Refuse a loss that is not one value per example."""
+    if losses.dim() == 1 and len(losses) == rows:
+        return
+    raise InvalidInput(
+        f"loss must return one value per example, shape ({rows},), got {tuple(losses.shape)}: an average cannot be "
+        f"taken apart again; use reduction='none', and a mean over each example's own dimensions."
+    )
+
+
+def _one_device(model: nn.Module) -> torch.device:
+    devices = {parameter.device for parameter in model.parameters()}
+    if len(devices) != 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise Unsupported(f"the model must lie on one device, got {names}: noise is added once, on one device.")
+    return devices.pop()
+
+
+def _coarsest(parameters: Iterable[Parameter]) -> torch.dtype:
+    """The trained weights' type; of two, the one that rounds more."""
+    found = {parameter.dtype for parameter in parameters}
+    if not found <= set(HEADROOM):
+        raise Unsupported(
+            "trained weights must be float32 or float64: train in float32 and set forward_dtype for speed."
+        )
+    return torch.float32 if torch.float32 in found else torch.float64

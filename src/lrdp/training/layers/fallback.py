@@ -1,0 +1,191 @@
+"""Everything without a rule of its own: exact per-example gradients of that module alone, by ``torch.func``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+from torch.nn import Parameter
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from lrdp.errors import Unsupported
+from lrdp.training.clipping import row_squares
+from lrdp.training.gradients import KEPT_BYTES, Dense, Gradient, Mixed, chunks
+from lrdp.training.layers.protocol import Call
+from lrdp.training.tape import Share
+
+Tensors = list[Tensor]
+_RANDOM = (
+    "{name} has raw parameters and draws random numbers: a second run would differ from the first; set its dropout to "
+    "0 or move the raw parameters into a module of their own."
+)
+
+
+@dataclass(frozen=True)
+class Again:
+    """A module's call that can be repeated for some of its rows, with its own raw parameters as an argument."""
+
+    module: nn.Module
+    own: dict[str, Parameter]
+    leaves: tuple[Any, ...]
+    form: TreeSpec
+    batched: tuple[bool, ...]
+    cotangents: dict[int, Tensor]
+
+    def run(self, own: dict[str, Tensor], leaves: Sequence[Any]) -> Tensors:
+        """The outputs that lead to the loss."""
+        args, kwargs = tree_unflatten(list(leaves), self.form)
+        outputs, _ = tree_flatten(functional_call(self.module, own, args, kwargs))
+        return [outputs[place] for place in self.cotangents]
+
+    def some(self, chosen: slice) -> list[Any]:
+        """The arguments of some rows."""
+        return [leaf[chosen] if split else leaf for leaf, split in zip(self.leaves, self.batched, strict=True)]
+
+    def each(self, chosen: slice) -> dict[str, Tensor]:
+        """The raw parameters' gradients for each of some rows: vectorised, or one by one where that is impossible."""
+        leaves, cotangents = self.some(chosen), [value[chosen] for value in self.cotangents.values()]
+        dims = [0 if split else None for split in self.batched]
+        values = {name: parameter.detach() for name, parameter in self.own.items()}
+
+        def one(*given: Any) -> dict[str, Tensor]:
+            inputs = [leaf[None] if split else leaf for leaf, split in zip(given, self.batched, strict=False)]
+            pull: Any = vjp(lambda own: self.run(own, inputs), values)[1]
+            pulled: dict[str, Tensor] = pull([cotangent[None] for cotangent in given[len(inputs) :]])[0]
+            return pulled
+
+        try:
+            with warnings.catch_warnings():  # a slow batching rule is this rule's announced cost, not the user's fault
+                warnings.filterwarnings("ignore", message="There is a performance drop")
+                found: dict[str, Tensor] = vmap(one, in_dims=(*dims, *[0] * len(cotangents)))(*leaves, *cotangents)
+            return found
+        except (RuntimeError, NotImplementedError, ValueError) as reason:
+            if "randomness" in str(reason):
+                raise Unsupported(_RANDOM.format(name=type(self.module).__name__)) from None
+            return self._one_by_one(chosen)
+
+    def _one_by_one(self, chosen: slice) -> dict[str, Tensor]:
+        rows = range(*chosen.indices(len(next(iter(self.cotangents.values())))))
+        alone = [self.weighted(slice(row, row + 1), None) for row in rows]
+        return {name: torch.stack([gradients[name] for gradients in alone]) for name in self.own}
+
+    def weighted(self, chosen: slice, weights: Tensor | None) -> dict[str, Tensor]:
+        """Σ weight_i · gradient_i over some rows, by one ordinary backward pass through the module alone."""
+        cotangents = [value[chosen] for value in self.cotangents.values()]
+        if weights is not None:
+            cotangents = [value * weights.view(-1, *(1,) * (value.dim() - 1)).to(value) for value in cotangents]
+        with torch.enable_grad():
+            own = {name: parameter.detach().requires_grad_() for name, parameter in self.own.items()}
+            outputs = self.run(own, self.some(chosen))
+            found = torch.autograd.grad(outputs, list(own.values()), cotangents, allow_unused=True)
+        return {
+            name: torch.zeros_like(own[name]) if gradient is None else gradient
+            for name, gradient in zip(own, cast("tuple[Tensor | None, ...]", found), strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Per-example gradients of one raw parameter that are computed again instead of being kept."""
+
+    again: Again
+    name: str
+    count: int
+
+    def measure(self) -> tuple[Tensor, Gradient]:
+        parameter = self.again.own[self.name]
+        parts = chunks(self.count, parameter.numel() * parameter.element_size())
+        return torch.cat([row_squares(self.rows(part)) for part in parts]), self
+
+    def rows(self, chosen: slice) -> Tensor:
+        return self.again.each(chosen)[self.name].flatten(1)
+
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        total += self.again.weighted(slice(None), weights)[self.name]
+
+    def without(self, dead: Tensor) -> Gradient:
+        """Each row by itself: what is not finite in one cannot reach another."""
+        alive = [row for row in range(self.count) if not dead[row]]
+        values = self.rows(slice(0, 1)).new_zeros(self.count, self.again.own[self.name].numel())
+        for row in alive:
+            values[row] = self.rows(slice(row, row + 1))[0]
+        return Dense(values)
+
+    @classmethod
+    def join(cls, uses: Sequence[Repeated]) -> Gradient:
+        return Mixed(tuple(uses), uses[0].count)
+
+
+class Fallback:
+    """Per-example gradients of a module's raw parameters, with its children's parameters held fixed."""
+
+    name = "fallback"
+    cost = "runs this module again for its own parameters, example by example in one vectorised pass"
+
+    def __init__(self) -> None:
+        self._batched: dict[nn.Module, tuple[bool, ...]] = {}
+
+    def watch(self, call: Call) -> None:
+        """Keep the arguments."""
+        _refuse_dropout(call.module)
+        own = {name: p for name, p in call.module.named_parameters(recurse=False) if p.requires_grad}
+        leaves, form = tree_flatten((call.args, dict(call.kwargs)))
+        kept = tuple(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        outputs, _ = tree_flatten(call.output)
+        cotangents: dict[int, Tensor] = {}
+        for place, output in enumerate(outputs):
+            if isinstance(output, Tensor) and output.requires_grad:
+                call.tape.watch(output, [], _keep(cotangents, place))
+
+        def emit() -> list[Share]:
+            if not cotangents:
+                return []
+            _check_rows(call, cotangents)
+            again = Again(call.module, own, kept, form, self._split(call, kept), cotangents)
+            return _shares(again, call.tape.rows)
+
+        call.tape.defer(list(own.values()), emit)
+
+    def _split(self, call: Call, leaves: Sequence[Any]) -> tuple[bool, ...]:
+        """Which arguments have one row per example: those that did in every batch so far, whatever its size."""
+        rows = call.tape.rows
+        now = [isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == rows for leaf in leaves]
+        before = self._batched.get(call.module, tuple(now))
+        self._batched[call.module] = tuple(a and b for a, b in zip(now, before, strict=True))
+        return self._batched[call.module]
+
+
+def _refuse_dropout(module: nn.Module) -> None:
+    if any(isinstance(part, _DropoutNd) and part.training and part.p > 0 for part in module.modules()):
+        raise Unsupported(_RANDOM.format(name=type(module).__name__))
+
+
+def _check_rows(call: Call, cotangents: dict[int, Tensor]) -> None:
+    for value in cotangents.values():
+        if value.dim() == 0 or len(value) != call.tape.rows:
+            raise Unsupported(
+                f"{type(call.module).__name__} has raw parameters and an output of shape {tuple(value.shape)} in a "
+                f"batch of {call.tape.rows}: what it adds for each example cannot be told apart; return one row each."
+            )
+
+
+def _keep(cotangents: dict[int, Tensor], place: int) -> Callable[[Tensor], list[Share]]:
+    def emit(gradient: Tensor) -> list[Share]:
+        cotangents[place] = gradient.detach()
+        return []
+
+    return emit
+
+
+def _shares(again: Again, rows: int) -> list[Share]:
+    size = sum(parameter.numel() * parameter.element_size() for parameter in again.own.values())
+    if rows * size > KEPT_BYTES:
+        return [(parameter, Repeated(again, name, rows)) for name, parameter in again.own.items()]
+    found = again.each(slice(None))
+    return [(parameter, Dense(found[name].flatten(1))) for name, parameter in again.own.items()]

@@ -1,0 +1,80 @@
+"""Losses by example, with the checks that make a bad record an error before training instead of during it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lrdp.accounting import limits
+from lrdp.errors import InvalidInput
+from lrdp.training.records import Dataset, Reader, check_dataset
+
+_ROWS_AT_ONCE = 1024
+
+
+@runtime_checkable
+class CheckedLoss(Protocol):
+    """A loss that can tell a bad record from a good one without a model."""
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        """One value per example."""
+
+    def check(self, batch: Any) -> None:
+        """Raise if a record cannot be trained on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy:
+    """Classification of records ``(input, label)`` with labels 0 to ``classes`` − 1."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        limits.whole("classes", self.classes, 2, "with one class there is nothing to tell apart")
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        inputs, labels = batch
+        return functional.cross_entropy(model(inputs), labels, reduction="none")
+
+    def check(self, batch: Any) -> None:
+        labels = batch[1]
+        if labels.is_floating_point() or bool(((labels < 0) | (labels >= self.classes)).any()):
+            raise InvalidInput(
+                f"labels must be whole numbers from 0 to {self.classes - 1}: at least one record has another."
+            )
+
+
+@dataclass(frozen=True)
+class CheckedRecords:
+    """A data set all of whose records passed the check of ``loss``: made by ``check_records``, kept over the rounds."""
+
+    dataset: Dataset
+    loss: Callable[..., Tensor]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.dataset[number]
+
+
+def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
+    """The data set, every record checked if the loss can check.
+
+    All records are read, not only those drawn: a failure that depends on the draw would tell who was drawn.
+    """
+    if isinstance(dataset, CheckedRecords) and dataset.loss == loss:
+        return dataset
+    check_dataset(dataset)
+    if isinstance(loss, CheckedLoss):
+        reader = Reader(dataset, torch.device("cpu"))
+        for start in range(0, len(dataset), _ROWS_AT_ONCE):
+            numbers = np.arange(start, min(len(dataset), start + _ROWS_AT_ONCE), dtype=np.int64)
+            loss.check(reader.rows(numbers, len(numbers)))
+    return CheckedRecords(dataset, loss)

@@ -1,0 +1,46 @@
+"""Progress: how many of a public number of steps are done, and when the rest will be. Nothing about the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDone:
+    """One private step is over. Losses and norms are private and do not appear."""
+
+    step: int
+    steps: int
+    seconds: float
+
+    @property
+    def seconds_left(self) -> float:
+        """At the pace so far."""
+        return self.seconds / self.step * (self.steps - self.step)
+
+
+Observe = Callable[[StepDone], None]
+
+
+def silence(_: object) -> None:
+    """Observe nothing."""
+
+
+@contextmanager
+def progress_bar(console: Console | None = None) -> Iterator[Observe]:
+    """A bar on stderr with the time left."""
+    columns = (
+        TextColumn("private steps"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console or Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done: bar.update(task, completed=done.step, total=done.steps)

@@ -1,0 +1,131 @@
+"""Which records a step reads: drawn anew in every step, from private randomness, as the accountant assumes.
+
+A sampler reads the mechanism the accountant reads. It takes the number of records, never a data loader: a loader that
+shuffles is another mechanism with another ε.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lrdp.accounting import FixedSizeGaussian, Mechanism, SampledGaussian, TruncatedPoissonGaussian
+from lrdp.errors import InvalidInput, Unsupported
+from lrdp.training.keystream import Keystream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """One step's records. ``rows`` is what memory holds, padding included: the same in every step."""
+
+    records: NDArray[np.int64]
+    rows: int
+
+
+class Sampler(Protocol):
+    """Draws one step's records."""
+
+    def draw(self, stream: Keystream) -> Draw:
+        """An independent draw."""
+
+
+class FixedSizeSampler:
+    """A uniform subset of exactly ``batch_size`` records.
+
+    Guarantees: each subset is equally likely and independent of every other step's.
+    """
+
+    def __init__(self, mechanism: FixedSizeGaussian, records: int) -> None:
+        if not records >= mechanism.dataset_size:
+            raise InvalidInput(
+                f"dataset must hold at least dataset_size={mechanism.dataset_size} records, got {records}: with fewer, "
+                f"each is drawn more often than was accounted; account with a smaller dataset_size."
+            )
+        self._mechanism, self._records = mechanism, records
+
+    def draw(self, stream: Keystream) -> Draw:
+        """A new subset."""
+        size = self._mechanism.batch_size
+        return Draw(records=uniform_subset(self._records, size, stream), rows=size)
+
+
+class TruncatedPoissonSampler:
+    """Each record on its own with probability ``batch_size / dataset_size``, cut to a uniform subset of ``cap``.
+
+    Guarantees: the probability is the public one, whatever the true number of records.
+    """
+
+    def __init__(self, mechanism: TruncatedPoissonGaussian, records: int) -> None:
+        if not 1 <= records <= mechanism.dataset_size:
+            raise InvalidInput(
+                f"dataset must hold 1 to dataset_size={mechanism.dataset_size} records, got {records}: with more, the "
+                f"cap would cut more often than was accounted; account with a larger dataset_size."
+            )
+        self._mechanism, self._records = mechanism, records
+
+    def draw(self, stream: Keystream) -> Draw:
+        """A new subset of at most ``cap`` records."""
+        chosen = bernoulli_subset(self._records, self._mechanism.probability, stream)
+        cap = self._mechanism.cap
+        if len(chosen) > cap:
+            chosen = chosen[uniform_subset(len(chosen), cap, stream)]
+        return Draw(records=chosen, rows=cap)
+
+
+_SAMPLERS: dict[type[Mechanism], Callable[[Any, int], Sampler]] = {
+    FixedSizeGaussian: FixedSizeSampler,
+    TruncatedPoissonGaussian: TruncatedPoissonSampler,
+}
+
+
+def sampler_for(mechanism: Mechanism, records: int) -> Sampler:
+    """The sampler of ``mechanism`` over so many records, or a refusal where they do not fit."""
+    found = _SAMPLERS.get(type(mechanism))
+    if found is None:
+        names = " or ".join(sorted(known.name for known in _SAMPLERS))
+        raise Unsupported(f"{mechanism.name} sampling does not train in constant memory here: use {names}.")
+    return found(mechanism, records)
+
+
+def rows_of(mechanism: SampledGaussian) -> int:
+    """Rows in memory in every step; refused where that varies."""
+    if mechanism.rows is None:
+        raise Unsupported(
+            f"{mechanism.name} sampling has no bound on a step's rows: use fixed-size or truncated-poisson."
+        )
+    return mechanism.rows
+
+
+def uniform_subset(population: int, size: int, stream: Keystream) -> NDArray[np.int64]:
+    """``size`` distinct numbers below ``population``, every subset equally likely, in O(size)."""
+    if 2 * size > population:
+        left_out = np.ones(population, dtype=np.bool_)
+        left_out[uniform_subset(population, population - size, stream)] = False
+        return np.flatnonzero(left_out).astype(np.int64)
+    drawn = np.empty(0, dtype=np.int64)
+    while len(drawn) < size:
+        more = stream.below(population, size - len(drawn) + 8)
+        drawn = _first_occurrences(np.concatenate([drawn, more]))
+    return drawn[:size]
+
+
+def bernoulli_subset(population: int, probability: float, stream: Keystream) -> NDArray[np.int64]:
+    """Each number below ``population`` on its own with ``probability``, by jumping from one success to the next."""
+    expected = population * probability
+    jumps = int(expected + 6 * expected**0.5) + 16
+    last = np.empty(0, dtype=np.int64)
+    reached = -1
+    while reached < population:
+        gaps = np.floor(np.log(stream.uniforms(jumps)) / np.log1p(-probability)) + 1.0
+        found = reached + np.cumsum(np.minimum(gaps, population + 1.0)).astype(np.int64)
+        last, reached = np.concatenate([last, found]), int(found[-1])
+    return last[last < population]
+
+
+def _first_occurrences(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    _, places = np.unique(numbers, return_index=True)
+    return numbers[np.sort(places)]

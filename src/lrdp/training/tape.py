@@ -1,0 +1,136 @@
+"""The books of one backward pass: which gradient flowed where, and how long each example's share of it is.
+
+Layers register their outputs while the model runs forward. One backward pass then brings each output's gradient by; the
+layer's rule turns it into the per-example gradients of its parameters, in a cheap form, and the norm is taken at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn import Parameter, functional
+
+from lrdp.errors import Unsupported
+from lrdp.training.clipping import wide
+from lrdp.training.gradients import Dense, Factored, Gradient, Vectors, combine
+from lrdp.training.terminals import terminals
+
+Share = tuple[Parameter, Gradient]
+Emit = Callable[[Tensor], Iterable[Share]]
+
+
+class Tape:
+    """One forward and one backward pass over ``rows`` examples."""
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self.rows = rows
+        self.squares = torch.zeros(rows, dtype=wide(device), device=device)
+        self._edges: list[GradientEdge] = []
+        self._uses: dict[Parameter, int] = {}
+        self._open: dict[Parameter, list[Gradient]] = {}
+        self._kept: list[Share] = []
+        self._deferred: list[Callable[[], Iterable[Share]]] = []
+
+    def watch(self, output: Tensor, parameters: Sequence[Parameter], emit: Emit) -> None:
+        """Have ``emit`` turn the output's gradient into those of ``parameters``, when it comes by."""
+        if not output.requires_grad:
+            return
+        self._edges.append(get_gradient_edge(output))
+        self._count(parameters)
+        hooked: Any = output
+        hooked.register_hook(partial(self._arrive, emit))
+
+    def defer(self, parameters: Sequence[Parameter], emit: Callable[[], Iterable[Share]]) -> None:
+        """Have ``emit`` run once the whole backward pass is over."""
+        self._count(parameters)
+        self._deferred.append(emit)
+
+    def linear(self, inputs: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+        """A linear map whose weight and bias are recorded: what re-expressed layers are built from."""
+        output = functional.linear(inputs, weight, bias)
+        parameters = [p for p in (weight, bias) if p is not None and p.requires_grad]
+        self.watch(output, parameters, partial(self._linear_shares, inputs.detach(), weight, bias))
+        return output
+
+    def _linear_shares(
+        self, inputs: Tensor, weight: Parameter, bias: Parameter | None, gradient: Tensor
+    ) -> list[Share]:
+        outputs = self.by_row(gradient, weight.dtype)
+        shares: list[Share] = []
+        if weight.requires_grad:
+            shares.append((weight, Factored(Vectors(outputs), self.by_row(inputs, weight.dtype), weight.shape[0])))
+        if bias is not None and bias.requires_grad:
+            shares.append((bias, Dense(outputs.sum(1))))
+        return shares
+
+    def by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """``values`` as [rows, terms, width], in the parameters' type."""
+        if values.shape[0] % self.rows:
+            raise Unsupported(
+                f"an inner tensor of shape {tuple(values.shape)} has no row for each of {self.rows} examples."
+            )
+        return values.detach().to(dtype).reshape(self.rows, -1, values.shape[-1])
+
+    def sweep(self, losses: Tensor) -> None:
+        """The one backward pass: every input's gradient, no weight's.
+
+        Weights' gradients would be sums over examples already, and of no use.
+        """
+        ends = terminals(self._edges)
+        self._edges = []
+        if ends and losses.requires_grad:
+            torch.autograd.grad(losses.sum(), ends, allow_unused=True)
+        for emit in self._deferred:
+            self._take(emit())
+        self._deferred = []
+        with torch.no_grad():
+            for parameter, uses in self._open.items():
+                self._measure(parameter, combine(uses, self.rows))
+        self._open = {}
+
+    def release(self, weights: Tensor, totals: dict[Parameter, Tensor]) -> None:
+        """Add each example's gradient, times its weight, to ``totals``; the books are empty afterwards.
+
+        Rows of non-finite norm are taken out first: zero times infinity is not zero.
+        """
+        dead = ~torch.isfinite(self.squares)
+        spoilt = bool(dead.any())
+        # The smallest parameters first: their inputs and gradients are gone before the largest sums are made.
+        self._kept.sort(key=lambda share: share[0].numel(), reverse=True)
+        with torch.no_grad():
+            while self._kept:
+                parameter, gradient = self._kept.pop()
+                if parameter not in totals:
+                    totals[parameter] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+                (gradient.without(dead) if spoilt else gradient).add_to(totals[parameter], weights.to(parameter.dtype))
+
+    def _count(self, parameters: Sequence[Parameter]) -> None:
+        for parameter in parameters:
+            self._uses[parameter] = self._uses.get(parameter, 0) + 1
+
+    def _arrive(self, emit: Emit, gradient: Tensor) -> None:
+        with torch.no_grad():
+            self._take(emit(gradient))
+
+    def _take(self, shares: Iterable[Share]) -> None:
+        """A parameter used once is measured at once; the uses of others wait for each other."""
+        for parameter, gradient in shares:
+            if self._uses[parameter] == 1:
+                self._measure(parameter, gradient)
+            else:
+                self._open.setdefault(parameter, []).append(gradient)
+
+    def _measure(self, parameter: Parameter, gradient: Gradient) -> None:
+        squares, kept = gradient.measure()
+        if squares.shape != self.squares.shape:
+            raise Unsupported(
+                f"a parameter of shape {tuple(parameter.shape)} has {len(squares)} per-example gradients for "
+                f"{self.rows} examples: the model merges examples with another dimension first; keep them apart."
+            )
+        self.squares += squares
+        self._kept.append((parameter, kept))

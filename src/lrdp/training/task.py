@@ -1,0 +1,22 @@
+"""What to train, on what, and how: one value that is handed around whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from lrdp.training.constants import Execution, PublicConstants
+from lrdp.training.engine import Loss
+from lrdp.training.records import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """``loss(model, batch)`` returns one value per example; ``batch`` holds the data set's records, stacked."""
+
+    model: nn.Module
+    dataset: Dataset
+    loss: Loss
+    constants: PublicConstants
+    execution: Execution = field(default_factory=Execution)

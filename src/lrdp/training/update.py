@@ -1,0 +1,70 @@
+"""One private update: validate, redeem the receipt, and only then draw anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from lrdp.accounting import Mechanism, SampledGaussian, limits
+from lrdp.errors import InvalidInput, ReceiptRefused, Unsupported
+from lrdp.ledger.receipt import Receipt
+from lrdp.training.keystream import Keystream
+from lrdp.training.local_steps import Randomness, prepared
+from lrdp.training.memory import MemoryPlan
+from lrdp.training.task import Task
+
+
+@dataclass(frozen=True)
+class Update:
+    """The difference that ``steps`` private steps made to the trained weights, by name. All that may be sent."""
+
+    delta: Mapping[str, Tensor]
+    steps: int
+
+
+def private_update(receipt: Receipt, task: Task) -> Update:
+    """The update of ``receipt.steps`` local steps from the model as it is; the model comes back unchanged.
+
+    Guarantees: each step is the mechanism of the receipt, so the update is exactly as private as was charged. Whatever
+    can be refused is refused before the receipt is redeemed, and so before anything is drawn.
+    """
+    if not isinstance(receipt, Receipt):
+        raise ReceiptRefused(f"a private update takes a Receipt from the ledger, got {type(receipt).__name__}.")
+    if receipt.clip_norm != task.constants.clip_norm:
+        raise InvalidInput(
+            f"clip_norm must be the {receipt.clip_norm} that was charged, got {task.constants.clip_norm}: the policy "
+            f"that paid fixes both."
+        )
+    with prepared(_sampled(receipt.mechanism), task) as ready:
+        receipt.redeem()
+        return Update(ready.run(receipt.steps, _from_system()), receipt.steps)
+
+
+def unaccounted_private_update(mechanism: SampledGaussian, steps: int, task: Task) -> Update:
+    """The same for research, without ledger or budget: whoever calls it accounts for every call.
+
+    Guarantees: each step is ``mechanism``. Nothing is charged, so calling it twice costs twice and no one knows.
+    """
+    limits.whole("steps", steps, 1, "an update takes at least one step")
+    with prepared(_sampled(mechanism), task) as ready:
+        return Update(ready.run(steps, _from_system()), steps)
+
+
+def memory_plan(mechanism: SampledGaussian, task: Task) -> MemoryPlan:
+    """What a step will take, and in how many rows at a time it will run; nothing is trained."""
+    with prepared(_sampled(mechanism), task) as ready:
+        return ready.memory
+
+
+def _sampled(mechanism: Mechanism) -> SampledGaussian:
+    if not isinstance(mechanism, SampledGaussian):
+        raise Unsupported(
+            f"{mechanism.name} reads the whole data set in every step: use fixed-size or truncated-poisson."
+        )
+    return mechanism
+
+
+def _from_system() -> Randomness:
+    return Randomness(sampling=Keystream.from_system(), noise=Keystream.from_system())

@@ -1,0 +1,153 @@
+"""Trust, but verify: the engine's gradients of this very model against plain backward passes, before training.
+
+Three fixed records are read and nothing about them is released but "as it should be" or a refusal. What is caught: a
+model that mixes examples, a loss that averages, positions counted along the wrong dimension, weights used behind their
+module's back, buffers that remember.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lrdp.errors import InvalidInput, Unsupported
+from lrdp.training.clipping import row_squares, wide
+from lrdp.training.engine import Engine, Loss, Totals, check_losses
+from lrdp.training.memory import LiveBytes
+from lrdp.training.records import Reader
+
+# Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
+PROBE_ROWS = (2, 3)
+_TOLERANCE = {None: 1e-3, torch.bfloat16: 5e-2}
+_WEIGHTS = (1.0, -0.6, 0.35)
+_NOTHING = 1e-7
+_CAUSES = (
+    "the model mixes examples, has them along another dimension than the first, or uses a weight outside the module "
+    "that holds it; or the loss averages over the batch. `lrdp check` shows the rule of each layer."
+)
+
+
+def verify(engine: Engine, model: nn.Module, loss: Loss, reader: Reader, records: int) -> dict[int, int]:
+    """Refuse a model or loss whose per-example gradients cannot be trusted; returns a pass's peak bytes by rows."""
+    check_finite(model)
+    few, many = PROBE_ROWS
+    batch = reader.rows(np.arange(min(records, many), dtype=np.int64), many)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    _check_influence(engine, batch)
+    peaks = {}
+    with _without_chance(model):
+        truth = _one_by_one(engine, model, loss, [_rows(batch, slice(row, row + 1)) for row in range(many)])
+        for rows in (few, many):
+            totals = {parameter: torch.zeros_like(parameter).detach() for parameter in engine.parameters.values()}
+            with LiveBytes() as meter:
+                squares = _at_once(engine, _rows(batch, slice(0, rows)), rows, totals)
+            peaks[rows] = meter.peak + sum(leaf[:rows].nbytes for leaf in tree_leaves(batch))
+            _compare_norms(engine, truth, squares)
+            if rows == many:
+                _compare_totals(engine, truth, totals)
+            totals.clear()
+    _check_buffers(model, before)
+    return peaks
+
+
+def check_finite(model: nn.Module) -> None:
+    """Refuse a model with an infinite or undefined weight: no clip norm bounds what it makes of a record."""
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise InvalidInput(f"the model's weights must be finite, but {name} is not: refuse it and ask for another.")
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """What plain backward passes say: Σ weight_i · gradient_i, and each gradient's norm."""
+
+    totals: Totals
+    norms: list[float]
+
+
+def _one_by_one(engine: Engine, model: nn.Module, loss: Loss, singles: list[Any]) -> _Truth:
+    totals: Totals = {}
+    norms = []
+    for weight, single in zip(_WEIGHTS, singles, strict=True):
+        with torch.enable_grad(), engine.precision():
+            value = loss(model, single)
+        check_losses(value, 1)
+        parameters = list(engine.parameters.values()) if value.requires_grad else []
+        found = torch.autograd.grad(value.sum(), parameters, allow_unused=True) if parameters else ()
+        square = 0.0
+        for parameter, gradient in zip(parameters, found, strict=True):
+            if gradient is not None:
+                square += float(row_squares(gradient.reshape(1, -1)))
+                before = totals.get(parameter)
+                totals[parameter] = gradient.mul_(weight) if before is None else before.add_(gradient, alpha=weight)
+        norms.append(square**0.5)
+    return _Truth(totals, norms)
+
+
+def _at_once(engine: Engine, batch: Any, rows: int, totals: Totals) -> Tensor:
+    weights = torch.tensor(_WEIGHTS[:rows], dtype=wide(engine.device), device=engine.device)
+    outcome = engine.accumulate(batch, rows, lambda squares: torch.where(torch.isfinite(squares), weights, 0.0), totals)
+    return outcome.squares
+
+
+def _compare_norms(engine: Engine, truth: _Truth, squares: Tensor) -> None:
+    """A record that is not finite contributes nothing, and proves nothing."""
+    tolerance = _TOLERANCE[engine.forward_dtype]
+    for norm, square in zip(truth.norms, squares.tolist(), strict=False):
+        if np.isfinite(norm) and not abs(square**0.5 - norm) <= tolerance * norm + _NOTHING:
+            raise Unsupported(f"an example's gradient in a batch differs from its gradient alone: {_CAUSES}")
+
+
+def _compare_totals(engine: Engine, truth: _Truth, totals: Totals) -> None:
+    if not np.isfinite(truth.norms).all():
+        return
+    allowed = _TOLERANCE[engine.forward_dtype] * sum(truth.norms) + _NOTHING
+    for name, parameter in engine.parameters.items():
+        zero = parameter.new_zeros(()).expand_as(parameter)
+        gap = totals.get(parameter, zero) - truth.totals.get(parameter, zero)
+        if not float(row_squares(gap.reshape(1, -1))) ** 0.5 <= allowed:
+            raise Unsupported(f"the gradient of {name} in a batch differs from that of its examples alone: {_CAUSES}")
+
+
+def _check_influence(engine: Engine, batch: Any) -> None:
+    """In the model's own mode, dropout included: an example's loss must not change when the others do."""
+    others = tree_map(lambda leaf: torch.cat([leaf[:1], torch.zeros_like(leaf[1:])]), batch)
+    values = []
+    for given in (batch, others):
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(0)
+            values.append(float(engine.losses(given, PROBE_ROWS[-1])[0]))
+    first, second = values
+    if np.isfinite(first) and not abs(first - second) <= _TOLERANCE[engine.forward_dtype] * abs(first) + _NOTHING:
+        raise Unsupported(f"an example's loss changes with the other examples of its batch: {_CAUSES}")
+
+
+def _check_buffers(model: nn.Module, before: dict[str, Tensor]) -> None:
+    for name, buffer in model.named_buffers():
+        if name not in before or not torch.equal(before[name], buffer):
+            raise Unsupported(
+                f"the buffer {name} changes with the data it sees, without noise: remove it or freeze it."
+            )
+
+
+@contextmanager
+def _without_chance(model: nn.Module) -> Iterator[None]:
+    """Dropout off, so that two passes can be compared; every module's own mode comes back afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _rows(batch: Any, chosen: slice) -> Any:
+    return tree_map(lambda leaf: leaf[chosen], batch)

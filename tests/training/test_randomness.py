@@ -1,0 +1,239 @@
+"""Keystream, sampling and noise (traps 1, 8, 9, 24, 25, 26, 27, 40)."""
+
+import copy
+import hashlib
+import math
+import os
+import pickle
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from lrdp.accounting import FixedSizeGaussian, Gaussian, PoissonGaussian, TruncatedPoissonGaussian
+from lrdp.errors import InvalidInput, Unsupported
+from lrdp.training.keystream import Keystream
+from lrdp.training.noise import add_noise, grid_step, standard_normals
+from lrdp.training.sampling import bernoulli_subset, rows_of, sampler_for, uniform_subset
+
+# Statistical tests use fixed keys: a failure is everyone's failure, and the controls show that they can fail.
+KEY = bytes(range(32))
+
+
+def fixed(records=211, batch=37, accounted=211):
+    return sampler_for(FixedSizeGaussian(dataset_size=accounted, batch_size=batch, noise_multiplier=1.0), records)
+
+
+def poisson(records=211, batch=37, cap=48, accounted=211):
+    mechanism = TruncatedPoissonGaussian(dataset_size=accounted, batch_size=batch, cap=cap, noise_multiplier=1.0)
+    return sampler_for(mechanism, records)
+
+
+def test_the_keystream_is_aes_256_in_counter_mode():
+    assert Keystream(bytes(32)).words(2).tobytes().hex() == "dc95c078a2408989ad48a21492842087"
+
+
+def test_no_seed_reaches_the_noise_and_no_draw_comes_twice():
+    seen = set()
+    for _ in range(50):
+        torch.manual_seed(4111)
+        np.random.seed(4111)  # noqa: NPY002 - the point is that it has no effect
+        seen.add(hashlib.sha256(standard_normals(64, Keystream.from_system()).numpy().tobytes()).digest())
+    stream = Keystream.from_system()
+    seen |= {hashlib.sha256(standard_normals(64, stream).numpy().tobytes()).digest() for _ in range(50)}
+    assert len(seen) == 100
+
+
+def test_control_torchs_own_noise_repeats_with_its_seed():
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(4111)
+        draws.append(torch.randn(64))
+    assert torch.equal(*draws)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_draws_other_noise_than_its_parent():
+    stream = Keystream(KEY)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, stream.words(4).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 32) != stream.words(4).tobytes()
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_keystream_is_never_copied_or_stored(duplicate):
+    with pytest.raises(TypeError, match="never copied"):
+        duplicate(Keystream.from_system())
+
+
+@given(st.integers(1, 60), st.data())
+def test_a_subset_has_distinct_members_in_range(population, data):
+    size = data.draw(st.integers(0, population))
+    drawn = uniform_subset(population, size, Keystream.from_system())
+    assert len(set(drawn.tolist())) == size
+    assert all(0 <= number < population for number in drawn)
+
+
+def test_every_subset_is_equally_likely():
+    stream, counts = Keystream(KEY), {}
+    for _ in range(12_000):
+        subset = frozenset(uniform_subset(6, 3, stream).tolist())
+        counts[subset] = counts.get(subset, 0) + 1
+    assert len(counts) == 20
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-4
+
+
+def overlaps(draw, pairs=400):
+    batches = [set(draw().tolist()) for _ in range(pairs + 1)]
+    return [len(first & second) for first, second in pairwise(batches)]
+
+
+def overlap_is_hypergeometric(found, records=211, batch=37):
+    law = stats.hypergeom(records, batch, batch)
+    return (
+        abs(np.mean(found) - law.mean()) < 4.5 * law.std() / len(found) ** 0.5
+        and 0.8 < np.var(found) / law.var() < 1.25
+    )
+
+
+def test_consecutive_batches_overlap_as_independent_draws_do():
+    sampler, stream = fixed(), Keystream(KEY)
+    assert overlap_is_hypergeometric(overlaps(lambda: sampler.draw(stream).records))
+
+
+def test_control_shuffled_epochs_do_not():
+    def epochs():
+        random = np.random.default_rng(5)
+        while True:
+            order = random.permutation(211)
+            yield from (order[start : start + 37] for start in range(0, 185, 37))
+
+    batches = epochs()
+    assert not overlap_is_hypergeometric(overlaps(lambda: next(batches)))
+
+
+def pair_frequencies(sampler, steps=4000):
+    stream, together = Keystream(KEY), np.zeros((11, 11))
+    for _ in range(steps):
+        hit = np.zeros(11)
+        hit[sampler.draw(stream).records] = 1.0
+        together += np.outer(hit, hit)
+    return together / steps
+
+
+def test_inclusion_and_pair_frequencies_of_both_samplers():
+    found = pair_frequencies(fixed(11, 4, 11))
+    assert np.abs(np.diag(found) - 4 / 11).max() < 0.035
+    assert np.abs(found[~np.eye(11, dtype=bool)] - 4 * 3 / 110).max() < 0.035
+    found = pair_frequencies(poisson(11, 4, 11, 11))
+    assert np.abs(np.diag(found) - 4 / 11).max() < 0.035
+    assert np.abs(found[~np.eye(11, dtype=bool)] - (4 / 11) ** 2).max() < 0.035
+
+
+def test_truncated_poisson_sizes_follow_the_cut_binomial():
+    sampler, stream = poisson(records=180, batch=37, cap=37, accounted=211), Keystream(KEY)
+    sizes = np.array([len(sampler.draw(stream).records) for _ in range(4000)])
+    expected = stats.binom(180, 37 / 211)  # the public probability, not the batch over the true number of records
+    for size in (26, 30, 34):
+        assert abs((sizes <= size).mean() - expected.cdf(size)) < 0.03
+    assert sizes.max() == 37
+    assert abs((sizes == 37).mean() - expected.sf(36)) < 0.03
+    assert abs((sizes <= 30).mean() - stats.binom(180, 37 / 180).cdf(30)) > 0.1  # control
+
+
+def test_every_step_holds_the_same_number_of_rows():
+    stream = Keystream(KEY)
+    assert {fixed().draw(stream).rows for _ in range(20)} == {37}
+    assert {poisson().draw(stream).rows for _ in range(20)} == {48}
+
+
+@given(st.integers(0, 40), st.integers(2, 40), st.data())
+def test_a_data_set_that_does_not_fit_what_was_accounted_is_refused(records, accounted, data):
+    batch = data.draw(st.integers(1, accounted - 1))
+    step = {"dataset_size": accounted, "batch_size": batch, "noise_multiplier": 1.0}
+    if records < accounted:
+        with pytest.raises(InvalidInput, match="at least"):
+            sampler_for(FixedSizeGaussian(**step), records)
+    else:
+        assert len(sampler_for(FixedSizeGaussian(**step), records).draw(Keystream(KEY)).records) == batch
+    if not 1 <= records <= accounted:
+        with pytest.raises(InvalidInput, match="1 to dataset_size"):
+            sampler_for(TruncatedPoissonGaussian(cap=batch, **step), records)
+
+
+def test_other_samplers_are_refused():
+    with pytest.raises(Unsupported, match="constant memory"):
+        sampler_for(PoissonGaussian(dataset_size=9, batch_size=2, noise_multiplier=1.0), 9)
+    with pytest.raises(Unsupported, match="constant memory"):
+        sampler_for(Gaussian(noise_multiplier=1.0), 9)
+    with pytest.raises(Unsupported, match="no bound"):
+        rows_of(PoissonGaussian(dataset_size=9, batch_size=2, noise_multiplier=1.0))
+
+
+def test_sampling_a_thousand_of_ten_million_takes_about_a_millisecond():
+    stream, times = Keystream.from_system(), []
+    for _ in range(30):
+        start = time.perf_counter()
+        uniform_subset(10_000_000, 1024, stream)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 1e-3
+    assert len(bernoulli_subset(10_000_000, 1e-4, stream)) > 800
+
+
+def test_normals_are_normal_and_their_tail_is_not_cut():
+    values = standard_normals(200_001, Keystream(KEY)).numpy()
+    assert stats.kstest(values, "norm").pvalue > 1e-3
+    assert np.abs(values).max() > 4.2
+
+    class Extreme:
+        def __init__(self, least):
+            self.least = least
+
+        def uniforms(self, count):
+            return np.full(count, self.least)
+
+    assert float(standard_normals(2, Extreme(2.0**-53)).abs().max()) > 8.5
+    assert float(standard_normals(2, Extreme(2.0**-24)).abs().max()) < 5.8  # control: torch's float32 source
+
+
+@pytest.mark.parametrize("wrong", [0.95, 1.05])
+def test_noise_has_the_deviation_asked_for_and_no_other(wrong):
+    total = torch.zeros(100_000)
+    add_noise(total, 0.37, Keystream(KEY))
+    assert stats.kstest(total.numpy() / 0.37, "norm").pvalue > 1e-3
+    assert stats.kstest(total.numpy() / 0.37 / wrong, "norm").pvalue < 1e-4
+
+
+@given(st.floats(1e-6, 1e6))
+def test_released_values_lie_on_the_grid(deviation):
+    total = torch.linspace(-3.0, 3.0, 33, dtype=torch.float64) * deviation
+    add_noise(total, deviation, Keystream.from_system())
+    step = grid_step(deviation)
+    assert torch.equal(total, (total / step).round() * step)
+    assert deviation / 2 <= step * 2**20 <= deviation
+    assert math.frexp(step)[0] == 0.5
+
+
+def test_no_output_certifies_that_a_record_was_absent():
+    """Trap 27: which outputs of a sum of 0 could never come from a sum of 1?"""
+    here = torch.zeros(200_000, dtype=torch.float64)
+    add_noise(here, 1.0, Keystream(KEY))
+    step = grid_step(1.0)
+    assert torch.equal(((1.0 + (here - 1.0)) / step).round() * step, here)
+    assert step / np.spacing(float(here.abs().max()) + 1.0) > 2**18  # many float64 noises lead to each output
+
+    generator = torch.Generator().manual_seed(3)
+    naive = torch.randn(200_000, generator=generator)
+    impossible = (1.0 + (naive - 1.0)) != naive
+    assert float(impossible.float().mean()) > 0.2  # control: float32 noise certifies a record's absence all the time

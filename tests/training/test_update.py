@@ -1,0 +1,268 @@
+"""The private update as a whole (traps 5 to 8, 10, 12, 14, 16, 18, 19, 24, 28, 34)."""
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.nn import functional
+
+from lrdp.errors import InvalidInput, OutOfReach, ReceiptRefused
+from lrdp.training import (
+    Adam,
+    AdamW,
+    Constant,
+    CrossEntropy,
+    Execution,
+    Sgd,
+    TensorRecords,
+    check_records,
+    memory_plan,
+    private_update,
+    unaccounted_private_update,
+)
+from lrdp.training.clipping import safe_bound
+from lrdp.training.local_steps import prepared
+from lrdp.training.sampling import Draw
+from training.cases import RECORDS, Nothing, fixed, keys, model, poisson, receipt, records, run, task, vector, zero_loss
+from training.truth import clipped, gradients_one_by_one
+
+
+@pytest.mark.parametrize("mechanism", [fixed(), poisson()])
+def test_an_update_comes_from_a_receipt_and_leaves_the_model_as_it_was(mechanism):
+    given = task()
+    before = copy.deepcopy(given.model.state_dict())
+    update = private_update(receipt(mechanism, steps=3), given)
+    assert update.steps == 3
+    assert list(update.delta) == [name for name, _ in given.model.named_parameters()]
+    assert all(bool(torch.isfinite(part).all()) for part in update.delta.values())
+    assert all(torch.equal(before[name], value) for name, value in given.model.state_dict().items())
+
+
+def test_a_receipt_is_good_for_one_update():
+    paid = receipt()
+    private_update(paid, task())
+    with pytest.raises(ReceiptRefused, match="redeemed before"):
+        private_update(paid, task())
+
+
+def test_nothing_but_a_receipt_of_the_same_clip_norm_will_do():
+    @dataclass
+    class Forged:
+        mechanism = fixed()
+        steps = 2
+        clip_norm = 0.7
+
+        def redeem(self):
+            pass
+
+    with pytest.raises(ReceiptRefused, match="from the ledger"):
+        private_update(Forged(), task())
+    with pytest.raises(InvalidInput, match="that was charged"):
+        private_update(receipt(clip_norm=0.8), task())
+
+
+def test_one_plain_step_is_the_papers_equation():
+    """Δ = -η (Σ clip(g_i) + noise) / B, with the very noise that was drawn."""
+    given, drawn = task(), keys()
+    with prepared(fixed(), given) as ready:
+        found = vector(ready.run(1, keys()))
+        chosen = ready.sampler.draw(drawn.sampling).records
+    batch = tuple(column[torch.from_numpy(chosen)] for column in given.dataset._columns)
+    truth = clipped(gradients_one_by_one(given.model, given.loss, batch, 13), safe_bound(0.7, torch.float32)).sum(0)
+    noise = (found / -0.5 * 13 - truth) / (1.3 * 0.7)
+    assert 0.7 < float(noise.std()) < 1.3
+    quiet = vector(run(fixed(noise=1e-6), task()))
+    torch.testing.assert_close(quiet, truth * (-0.5 / 13), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [0.95, 1.05])
+@pytest.mark.parametrize("mechanism", [fixed(), poisson()])
+def test_the_released_sum_has_deviation_sigma_times_the_clip_norm(mechanism, wrong):
+    given = task(model=Nothing(), loss=zero_loss)
+    released = vector(run(mechanism, given)).numpy() / -0.5 * mechanism.batch_size
+    assert stats.kstest(released / (1.3 * 0.7), "norm").pvalue > 1e-3
+    assert stats.kstest(released / (1.3 * 0.7) / wrong, "norm").pvalue < 1e-3
+
+
+def test_as_many_noises_are_drawn_as_steps_were_charged(monkeypatch):
+    calls = []
+    monkeypatch.setattr("lrdp.training.local_steps.add_noise", lambda total, *_: calls.append(total.numel()))
+    private_update(receipt(steps=5), task())
+    parameters = len(list(model().parameters()))
+    assert len(calls) == 5 * parameters
+    assert sum(calls) == 5 * sum(parameter.numel() for parameter in model().parameters())
+
+
+@pytest.mark.parametrize(("mechanism", "counts"), [(fixed(accounted=60), (60, 61)), (poisson(accounted=61), (60, 61))])
+def test_every_public_quantity_is_the_same_on_a_neighbouring_data_set(mechanism, counts):
+    """With gradients of zero all that is left is public or noise: equal noise must give equal updates."""
+    seen = []
+    first, second = (
+        run(
+            mechanism,
+            task(model=Nothing(), loss=zero_loss, dataset=records(n), execution=Execution(observe=seen.append)),
+            4,
+        )
+        for n in counts
+    )
+    assert vector(first).equal(vector(second))
+    assert [(done.step, done.steps) for done in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)] * 2
+
+
+def test_the_normaliser_is_public_and_not_the_number_drawn():
+    with prepared(poisson(), task(model=Nothing(), loss=zero_loss)) as ready:
+        drawn = {len(ready.sampler.draw(keys(sampling).sampling).records) for sampling in range(6)}
+        updates = [vector(ready.run(1, keys(sampling))) for sampling in range(6)]
+    assert len(drawn) > 2  # control: dividing by the number drawn would give as many scales
+    assert all(update.equal(updates[0]) for update in updates)
+
+
+@pytest.mark.parametrize("mechanism", [fixed(), poisson()])
+def test_micro_batches_change_nothing(mechanism):
+    rows = mechanism.rows
+    updates = [vector(run(mechanism, task(execution=Execution(micro_batch=size)), 2)) for size in (1, 3, rows)]
+    for update in updates[:-1]:
+        torch.testing.assert_close(update, updates[-1], rtol=1e-4, atol=1e-6)
+
+
+def test_control_clipping_micro_batches_instead_of_examples_would_change_the_result():
+    given = task()
+    batch = tuple(column[:12] for column in given.dataset._columns)
+    gradients = gradients_one_by_one(given.model, given.loss, batch, 12)
+    by_threes = clipped(gradients.reshape(4, 3, -1).sum(1), 0.7).sum(0)
+    assert not torch.allclose(clipped(gradients, 0.7).sum(0), by_threes, rtol=1e-2)
+
+
+def test_padding_adds_nothing():
+    with prepared(poisson(), task()) as ready:
+        numbers = np.arange(5, dtype=np.int64)
+        padded = ready.clipped_sum(Draw(records=numbers, rows=19))
+        bare = ready.clipped_sum(Draw(records=numbers, rows=5))
+        empty = ready.clipped_sum(Draw(records=numbers[:0], rows=19))
+    for parameter in bare:
+        torch.testing.assert_close(padded[parameter], bare[parameter], rtol=1e-5, atol=1e-6)
+        assert float(empty[parameter].abs().max()) == 0.0
+
+
+def test_stale_gradients_have_no_effect_and_none_are_left():
+    given = task()
+    for parameter in given.model.parameters():
+        parameter.grad = torch.full_like(parameter, 1e6)
+    assert vector(run(fixed(), given, 2)).equal(vector(run(fixed(), task(), 2)))
+
+
+def test_no_seed_makes_two_updates_equal():
+    updates = []
+    for _ in range(2):
+        torch.manual_seed(4111)
+        updates.append(vector(unaccounted_private_update(fixed(), 1, task()).delta))
+    assert not torch.equal(*updates)
+
+
+def test_optimisers_see_noisy_gradients_only():
+    seen = []
+
+    @dataclass(frozen=True)
+    class Spy:
+        moments = 0
+
+        def start(self, parameters):
+            return self
+
+        def step(self, number, place, noisy):
+            seen.append((number, place, noisy.clone()))
+
+    given = task(model=Nothing(), loss=zero_loss, constants={"optimiser": Spy(), "first_step": 7})
+    run(fixed(), given, 2)
+    assert [(number, place) for number, place, _ in seen] == [(7, 0), (7, 1), (8, 0), (8, 1)]
+    values = torch.cat([noisy.flatten() for _, place, noisy in seen if place == 0]).numpy() * 13
+    assert stats.kstest(values / (1.3 * 0.7), "norm").pvalue > 1e-3  # raw gradients here are exactly zero
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (
+            Sgd(rate=Constant(rate=0.1), momentum=0.9, weight_decay=0.01),
+            lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01),
+        ),
+        (Adam(rate=Constant(rate=0.1), weight_decay=0.02), lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.02)),
+        (AdamW(rate=Constant(rate=0.1), weight_decay=0.02), lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.02)),
+    ],
+)
+def test_optimisers_step_as_torchs_do(ours, theirs):
+    mine = [torch.ones(3, dtype=torch.float64), torch.full((2,), 2.0, dtype=torch.float64)]
+    reference = [nn.Parameter(value.clone()) for value in mine]
+    stepper, other = ours.start(mine), theirs(reference)
+    for number in range(4):
+        for place, parameter in enumerate(reference):
+            parameter.grad = torch.linspace(-1, 1, len(parameter), dtype=torch.float64) * (number + 1)
+            stepper.step(number, place, parameter.grad.clone())
+        other.step()
+    for value, parameter in zip(mine, reference, strict=True):
+        torch.testing.assert_close(value, parameter.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_changing_one_example_leaves_anothers_gradient_bit_for_bit():
+    given = task()
+    with prepared(fixed(), given) as ready:
+        sums = []
+        for other in (3, 4):
+            batch = ready.reader.rows(np.array([0, other], dtype=np.int64), 2)
+            totals = {}
+            ready.engine.accumulate(batch, 2, lambda squares: torch.tensor([1.0, 0.0]), totals)
+            sums.append(torch.cat([total.flatten() for total in totals.values()]))
+    assert torch.equal(*sums)
+
+
+def test_checked_records_are_not_read_again():
+    class Counting(TensorRecords):
+        read = 0
+
+        def columns_at(self, numbers):
+            self.read += len(numbers)
+            return super().columns_at(numbers)
+
+    dataset = Counting(*records()._columns)
+    given = task(dataset=check_records(dataset, CrossEntropy(classes=3)))
+    dataset.read = 0
+    private_update(receipt(steps=1), given)
+    assert dataset.read < 13 + 10
+
+
+def test_plain_map_style_data_sets_of_numbers_and_dicts_work():
+    class Rows:
+        def __len__(self):
+            return RECORDS
+
+        def __getitem__(self, number):
+            return {"inputs": np.full(5, number / 61, dtype=np.float32), "label": number % 3}
+
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch["inputs"]), batch["label"], reduction="none")
+
+    assert vector(private_update(receipt(poisson()), task(dataset=Rows(), loss=loss)).delta).isfinite().all()
+
+
+def test_dropout_in_the_model_is_allowed():
+    given = task(model=nn.Sequential(nn.Linear(5, 30), nn.Dropout(0.5), nn.Linear(30, 3)))
+    assert private_update(receipt(), given).steps == 2
+
+
+def test_memory_is_planned_before_training_and_a_limit_chooses_the_micro_batch():
+    announced = []
+    wide = nn.Sequential(nn.Linear(5, 64), nn.ReLU(), nn.Linear(64, 3))
+    full = memory_plan(fixed(), task(model=wide, execution=Execution(announce=announced.append)))
+    assert announced == [full]
+    assert full.micro_batch == 13
+    assert full.peak_bytes > 4 * sum(parameter.numel() for parameter in wide.parameters())
+    enough = memory_plan(fixed(), task(model=wide, execution=Execution(memory_limit="40GB")))
+    assert enough.micro_batch == 13
+    with pytest.raises(OutOfReach, match="must be at least"):
+        memory_plan(fixed(), task(model=wide, execution=Execution(memory_limit="1MB")))
+    with pytest.raises(InvalidInput, match="at most"):
+        memory_plan(fixed(), task(execution=Execution(micro_batch=14)))

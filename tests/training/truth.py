@@ -1,0 +1,57 @@
+"""The slow truth: one example, one plain backward pass. Shares no code with the engine."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._pytree import tree_map
+
+from lrdp.training.engine import Engine
+
+RELATIVE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+def gradients_one_by_one(model, loss, batch, rows):
+    """[rows, elements]: the gradients of all trained parameters, side by side, in float64."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    found = []
+    for row in range(rows):
+        single = tree_map(lambda leaf, row=row: leaf[row : row + 1], batch)
+        gradients = torch.autograd.grad(loss(model, single).sum(), parameters, allow_unused=True)
+        pairs = zip(gradients, parameters, strict=True)
+        found.append(torch.cat([(torch.zeros_like(p) if g is None else g).double().flatten() for g, p in pairs]))
+    return torch.stack(found)
+
+
+def clipped(gradients, bound):
+    norms = gradients.norm(dim=1, keepdim=True)
+    return gradients * (bound / norms.clamp(min=bound))
+
+
+def engine_sum(model, loss, batch, rows, weigh):
+    """The engine's sum as one vector in float64, and the norms."""
+    totals = {}
+    with Engine(model, loss) as engine:
+        outcome = engine.accumulate(batch, rows, weigh, totals)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    vector = torch.cat([totals.get(p, torch.zeros_like(p)).double().flatten() for p in parameters])
+    return vector, outcome.squares.sqrt()
+
+
+def assert_engine_is_exact(model, loss, batch, rows, relative=None):
+    """Per-example norms and the clipped sum equal those of separate backward passes."""
+    relative = relative or RELATIVE[next(p for p in model.parameters() if p.requires_grad).dtype]
+    truth = gradients_one_by_one(model, loss, batch, rows)
+    norms = truth.norm(dim=1)
+    bound = float(norms.median()) or 1.0
+    vector, found = engine_sum(model, loss, batch, rows, lambda squares: (bound / squares.sqrt()).clamp(max=1.0))
+    torch.testing.assert_close(found, norms, rtol=relative, atol=relative * bound)
+    gap = (vector - clipped(truth, bound).sum(0)).norm()
+    assert float(gap) <= relative * bound * rows
+
+
+def sum_of_squares(model, batch):
+    """A loss with a different slope at every output, for a batch ``(inputs, …)``."""
+    output = model(*batch)
+    output = output[0] if isinstance(output, tuple) else output
+    flat = output.flatten(1)
+    return (flat.square() * torch.linspace(0.2, 1.1, flat.shape[1], dtype=flat.dtype)).sum(1)
