@@ -9,7 +9,7 @@ import click
 import typer
 
 from lrdp import __version__
-from lrdp.commands import accounting
+from lrdp.commands import accounting, integrity, ledger, training
 from lrdp.commands.output import say
 from lrdp.errors import LrdpError
 
@@ -20,8 +20,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (accounting.epsilon, accounting.calibrate, accounting.plan):
+for command in (
+    accounting.epsilon,
+    accounting.calibrate,
+    accounting.plan,
+    training.check,
+    ledger.init,
+    ledger.statement,
+    integrity.verify,
+):
     app.command()(command)
+app.add_typer(ledger.ledger_app, name="ledger")
+app.add_typer(integrity.keys_app, name="keys")
+app.add_typer(integrity.registry_app, name="registry")
 
 
 @app.callback(invoke_without_command=True)

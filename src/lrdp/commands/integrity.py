@@ -1,0 +1,221 @@
+"""`lrdp keys`, `lrdp registry` and `lrdp verify`: who may take part, and whether a session's history holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.integrity import history, keys, registry
+from lrdp.integrity.cards import card, read_card, read_registry, registry_record
+from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE
+from lrdp.integrity.registry import NO_PREVIOUS, Registry
+from lrdp.integrity.verdicts import MEANINGS, Verdict
+
+keys_app = typer.Typer(help="A participant's keys: one file, readable by its owner only.", no_args_is_help=True)
+registry_app = typer.Typer(
+    help="The consortium's list of participants, signed and pinned by hash.", no_args_is_help=True
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+KeyFile = Annotated[Path, typer.Argument(help="A file made by `lrdp keys new`.")]
+RegistryFile = Annotated[Path, typer.Argument(help="The registry, a JSON file.")]
+Consortium = Annotated[Path, typer.Option("--key", help="The consortium's own key file.")]
+Pin = Annotated[str | None, typer.Option(help="The registry's hash that you pinned, 64 hexadecimal digits.")]
+
+
+@keys_app.command("new")
+def keys_new(
+    name: Annotated[str, typer.Argument(help="The participant's name: a-z, 0-9, '.', '_' and '-'.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write the keys (default: NAME.pem).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an Ed25519 and an X25519 key, in a new file of mode 600."""
+    identity = keys.new_identity(name)
+    path = out or Path(f"{name}.pem")
+    keys.save(identity, path)
+    _say(f"Wrote {path}: keep it secret. Send the consortium what `lrdp keys show {path} --json` prints.")
+    _print_record(card(identity.member), as_json)
+
+
+@keys_app.command("show")
+def keys_show(path: KeyFile, as_json: AsJson = False) -> None:
+    """Print the public half of a key file, self-signed: what the consortium needs."""
+    _print_record(card(keys.load(path).member), as_json)
+
+
+@registry_app.command("new")
+def registry_new(
+    path: RegistryFile,
+    key: Consortium,
+    after: Annotated[Path | None, typer.Option(help="The signed registry that this one replaces.")] = None,
+    first_round: Annotated[int, typer.Option(help="The round from which on it counts.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a registry: an empty one, or the next version of a signed one."""
+    if path.exists():
+        raise InvalidInput(f"{path} exists: a registry is extended with `lrdp registry add`, never overwritten.")
+    consortium = keys.load(key).member.signing_key
+    begun = Registry(version=1, first_round=first_round, previous=NO_PREVIOUS, consortium=consortium, members=())
+    if after is not None:
+        old = _read_registry(after)
+        registry.verify(old, old.digest)
+        begun = replace(begun, version=old.version + 1, previous=old.digest, members=old.members)
+    _write(path, begun, as_json)
+
+
+@registry_app.command("add")
+def registry_add(
+    path: RegistryFile,
+    cards: Annotated[list[Path], typer.Argument(help="Files with what `lrdp keys show --json` printed.")],
+    as_json: AsJson = False,
+) -> None:
+    """Add participants, or replace those of the same name; the registry must be signed anew."""
+    current = _read_registry(path)
+    members = {member.name: member for member in current.members}
+    for file in cards:
+        member = read_card(_text(file))
+        if not member.holds():
+            raise NotVerified(
+                f"{file}: the keys of {member.name} are not signed by their owner.", Verdict.REGISTRY_REFUSED
+            )
+        _say(f"{'Replaced' if member.name in members else 'Added'} {member.name}.")
+        members[member.name] = member
+    ordered = tuple(members[name] for name in sorted(members))
+    _write(path, replace(current, members=ordered, signature=bytes(SIGNATURE_SIZE)), as_json)
+
+
+@registry_app.command("sign")
+def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) -> None:
+    """Sign the registry, and print the hash that every participant pins."""
+    current, consortium = _read_registry(path), keys.load(key)
+    if current.consortium != consortium.member.signing_key:
+        raise InvalidInput(f"{path} names another consortium than {key} holds the key of: nothing was signed.")
+    signed = registry.sign(current, consortium)
+    registry.verify(signed, signed.digest)
+    _write(path, signed, as_json)
+
+
+@registry_app.command("verify")
+def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False) -> None:
+    """Check signature, keys and pin; exit code 5 if anything does not hold."""
+    current = _read_registry(path)
+    registry.verify(current, current.digest if pin is None else _pin(pin))
+    _warn_unpinned(pin, current.digest)
+    _print_record({**_summary(current), "pinned": pin is not None}, as_json)
+
+
+def verify(
+    receipts: Annotated[Path, typer.Argument(help="A file of receipts, or a directory of such files.")],
+    pin: Pin = None,
+    head: Annotated[
+        str | None, typer.Option(help="The head at which the history must end, as a client knows it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a session's receipts, without model or data; exit code 5, the round and the reason where they fail."""
+    found = history.audit(_lines(receipts), None if pin is None else _pin(pin))
+    failure = found.failure
+    reached = found.position.head.hex() if found.position else None
+    if failure is None and found.position is None:
+        failure = NotVerified(f"{receipts} holds no receipt, so it proves nothing.", Verdict.MALFORMED)
+    if failure is None and head is not None and head.lower() != reached:
+        failure = NotVerified(f"the history ends at {reached}, not at {head}: rounds are missing.", Verdict.CHAIN_BREAK)
+    record: dict[str, Any] = {
+        "verified": failure is None,
+        "rounds": found.rounds,
+        "head": reached,
+        "pinned": pin is not None,
+    }
+    if found.position is not None:
+        session = found.position.session
+        record |= {"session": session.digest.hex(), "registry": session.registry.digest.hex()}
+        record |= {"model": found.position.model.hex(), "participants": found.participants}
+    if failure is not None:
+        _fail(failure, found.rounds, record, as_json)
+    if found.position is not None:
+        _warn_unpinned(pin, found.position.session.registry.digest)
+    _print_record(record, as_json)
+
+
+def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bool) -> None:
+    verdict = Verdict(failure.verdict.value)
+    if as_json:
+        _print_record({**record, "round": rounds, "verdict": verdict.name, "reason": MEANINGS[verdict]}, as_json)
+    raise NotVerified(f"Round {rounds} is not verified. {failure}", verdict)
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_dir():
+        return _text(path).split()
+    return [line for file in sorted(path.iterdir()) if file.is_file() for line in _text(file).split()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+
+
+def _read_registry(path: Path) -> Registry:
+    return read_registry(_text(path))
+
+
+def _pin(text: str) -> bytes:
+    try:
+        pin = bytes.fromhex(text)
+    except ValueError:
+        pin = b""
+    if len(pin) != HASH_SIZE:
+        raise InvalidInput(f"--pin must be 64 hexadecimal digits, got {text[:80]!r}: it is the registry's SHA-256.")
+    return pin
+
+
+def _summary(current: Registry) -> dict[str, Any]:
+    names = [member.name for member in current.members]
+    return {
+        "digest": current.digest.hex(),
+        "version": current.version,
+        "first_round": current.first_round,
+        "members": names,
+    }
+
+
+def _write(path: Path, current: Registry, as_json: bool) -> None:
+    beside = path.with_name(path.name + ".new")
+    try:
+        beside.write_text(json.dumps(registry_record(current), indent=1) + "\n", encoding="utf-8")
+        os.replace(beside, path)  # noqa: PTH105 — a reader sees the old registry or the new one, never half of it
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+    _print_record(_summary(current), as_json)
+
+
+def _warn_unpinned(pin: str | None, digest: bytes) -> None:
+    if pin is None:
+        _say(f"Note: without --pin anybody may have made this registry; compare {digest.hex()} with the hash you hold.")
+
+
+def _print_record(record: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(record, allow_nan=False))
+        return
+    for key, value in record.items():
+        print(f"{key.replace('_', ' '):<14} {_words(value)}")
+
+
+def _words(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count}" for name, count in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)

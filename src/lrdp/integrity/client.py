@@ -1,0 +1,191 @@
+"""A client as a machine of pure steps: each takes a state and a message, and gives the next state or raises.
+
+    Ready ─begin→ Begun ─commit→ Committed ─answer→ Tagged ─settle→ Ready (verified, one round on)
+                                     └─abandon→ Ready    └─roll_back→ Ready (same round, same model, next attempt)
+
+Only Ready trains, and only ``settle``, ``resume`` and ``catch_up`` lead to another model: what is not verified fails
+closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lrdp.errors import InvalidInput
+from lrdp.integrity import checks
+from lrdp.integrity.commitments import commitment, pledge
+from lrdp.integrity.fixed_point import Model, Whole, model_hash, next_model
+from lrdp.integrity.keys import Identity
+from lrdp.integrity.messages import TAG_SIZE, Accept, Header, Pledge, Publish, Tag, Tags, Train, Update
+from lrdp.integrity.receipts import Receipt, follow_all
+from lrdp.integrity.registry import Registry
+from lrdp.integrity.schemes import ClientScheme, small_vector
+from lrdp.integrity.session import Position, Session, genesis
+from lrdp.integrity.verdicts import Verdict, rejection, require
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ready:
+    """Everything up to here is verified; ``attempt`` is the first that this round may still have."""
+
+    identity: Identity
+    scheme: ClientScheme
+    position: Position
+    model: Model
+    attempt: int = 0
+
+    def __post_init__(self) -> None:
+        if self.model.size != self.position.session.parameters.point.size:
+            raise InvalidInput(f"the session is for {self.position.session.parameters.point.size} coordinates.")
+        if self.scheme.method != self.position.session.parameters.method:
+            raise InvalidInput(f"the session's method is {self.position.session.parameters.method}.")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Begun:
+    """Invited to a round of the verified history: training may start."""
+
+    ready: Ready
+    train: Train
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Committed:
+    """Bound to an update; ``pledge`` goes to the server."""
+
+    begun: Begun
+    pledge: Pledge
+    nonce: bytes
+    values: Whole
+    sent: Whole
+    pledges: tuple[Pledge, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tagged:
+    """Content with PUBLISH, waiting for everybody else's word; ``waited`` counts vain looks at the tags."""
+
+    committed: Committed
+    header: Header
+    aggregate: Whole
+    expected: int
+    waited: int = 0
+
+    @property
+    def ready(self) -> Ready:
+        return self.committed.begun.ready
+
+
+def start(identity: Identity, scheme: ClientScheme, session: Session, model: Model) -> Ready:
+    """Before the first round."""
+    return Ready(identity=identity, scheme=scheme, position=genesis(session, model_hash(model)), model=model)
+
+
+def resume(identity: Identity, scheme: ClientScheme, position: Position, model: Model) -> Ready:
+    """At a position verified before, by this client or by receipts; ``model`` must be the one it ended in."""
+    if model_hash(model) != position.model:
+        raise rejection(Verdict.MODEL_MISMATCH)
+    return Ready(identity=identity, scheme=scheme, position=position, model=model)
+
+
+def begin(ready: Ready, train: Train) -> Begun:
+    """M1: train only on the history and model that were verified here."""
+    name, position = ready.identity.name, ready.position
+    require(checks.TRAIN, checks.Invitation(name=name, position=position, attempt=ready.attempt, train=train))
+    return Begun(ready=ready, train=train)
+
+
+def commit(begun: Begun, values: Whole, nonce: bytes) -> Committed:
+    """M2: bind oneself to an update; ``nonce`` is 32 fresh random bytes."""
+    ready = begun.ready
+    sent = ready.scheme.conceal(begun.train, small_vector(values, ready.position.session.parameters.point))
+    bound = commitment(ready.position, ready.identity.name, nonce, sent)
+    own = pledge(ready.position, ready.identity, bound)
+    return Committed(begun=begun, pledge=own, nonce=nonce, values=values, sent=sent)
+
+
+def reveal(committed: Committed, pledges: Sequence[Pledge] = ()) -> tuple[Committed, Update]:
+    """M2: the update itself; exact rounds show it only once everybody is bound, and hold everybody to it."""
+    begun = committed.begun
+    begun.ready.scheme.require_openable(begun.ready.position, begun.train, tuple(pledges))
+    update = Update(pledge=committed.pledge, nonce=committed.nonce, values=committed.sent)
+    return replace(committed, pledges=tuple(pledges)), update
+
+
+def answer(committed: Committed, publish: Publish) -> tuple[Tagged, Tag]:
+    """M3 → M4: check what the server announces, and sign one's tag for it."""
+    ready = committed.begun.ready
+    seen = checks.Seen(
+        position=ready.position,
+        attempt=ready.attempt,
+        model=ready.model,
+        own=committed.pledge,
+        publish=publish,
+        pledges=committed.pledges,
+    )
+    require((*checks.PUBLISH, *ready.scheme.checks), seen)
+    own = ready.scheme.answer(seen, committed.values)
+    tagged = Tagged(committed=committed, header=publish.header, aggregate=publish.aggregate, expected=own.expected)
+    return tagged, sign_tag(ready.identity, publish.header, own.value)
+
+
+def sign_tag(identity: Identity, header: Header, value: int) -> Tag:
+    """One's word that this is one's tag for exactly this header."""
+    claim = (identity.name.encode(), header.digest, value.to_bytes(TAG_SIZE, "little"))
+    return Tag(name=identity.name, value=value, signature=identity.sign(b"tag/v1", *claim))
+
+
+def settle(tagged: Tagged, tags: Tags, out: Model | None = None) -> tuple[Ready, Accept]:
+    """M5: VERIFIED, the next model and one's ACCEPT; or NotVerified, and the state is as it was.
+
+    The next model is written to ``out`` if given, which may be the old one: nobody goes back behind a verified round.
+    """
+    ready, header = tagged.ready, tagged.header
+    tally = checks.Tally(position=ready.position, header=header, tags=tags.tags, expected=tagged.expected)
+    require(checks.TAGS, tally)
+    position = ready.position.after(header.digest, header.next_model)
+    point = position.session.parameters.point
+    model = next_model(ready.model, tagged.aggregate, len(header.roster), point, out)
+    name = ready.identity.name
+    signature = ready.identity.sign(b"accept/v1", name.encode(), header.digest, position.head)
+    return replace(ready, position=position, model=model, attempt=0), Accept(name=name, signature=signature)
+
+
+def pend(tagged: Tagged) -> Tagged:
+    """Wait once more for missing tags; raises NotVerified when the window is over and only a rollback is left."""
+    if tagged.waited >= tagged.ready.position.session.parameters.pending_window:
+        raise rejection(Verdict.TAGS_INCOMPLETE, f"waited {tagged.waited} times: roll back")
+    return replace(tagged, waited=tagged.waited + 1)
+
+
+def roll_back(tagged: Tagged) -> Ready:
+    """To the last verified model, in the same round; PUBLISH of the attempt that failed is stale from now on."""
+    return replace(tagged.ready, attempt=tagged.header.attempt + 1)
+
+
+def reconsider(tagged: Tagged) -> Committed:
+    """Stand by the same update in another attempt of this round.
+
+    Opt-in: if the server leaves somebody out, the difference of the two aggregates shows all participants its (noised)
+    update. In exact rounds masks are bound to the attempt, so there the round must begin anew.
+    """
+    begun = replace(tagged.committed.begun, ready=roll_back(tagged))
+    return replace(tagged.committed, begun=begun)
+
+
+def abandon(committed: Committed) -> Ready:
+    """No PUBLISH came, or none that holds: back to the last verified model."""
+    return committed.begun.ready
+
+
+def rotate(ready: Ready, registry: Registry, identity: Identity, scheme: ClientScheme) -> Ready:
+    """At a round boundary, under the consortium's next registry and with keys that it holds."""
+    position = ready.position.rotated(registry)
+    return replace(ready, position=position, identity=identity, scheme=scheme, attempt=0)
+
+
+def catch_up(ready: Ready, receipts: Sequence[Receipt], model: Model) -> Ready:
+    """Join after rounds missed: each receipt must be accepted by a quorum, and ``model`` be the one they end in."""
+    joined = resume(ready.identity, ready.scheme, follow_all(ready.position, receipts), model)
+    return joined if receipts else replace(joined, attempt=ready.attempt)

@@ -1,0 +1,155 @@
+"""`exact`, the paper's literal reading: clients share encrypted updates, and check the sum itself.
+
+    y_j = u_j + Σ_{l>j} PRG(K_jl) − Σ_{l<j} PRG(K_jl)  mod 2^w
+
+Guarantees: no soundness error; the server learns A alone. It costs every client all masked updates to download, and one
+missing participant ends the attempt. Masks come from keys made for the session and never stored, so that a key stolen
+later opens nothing, and they are bound to TRAIN, so that each attempt has fresh ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from lrdp.errors import InvalidInput
+from lrdp.integrity.checks import Seen
+from lrdp.integrity.commitments import opens, pledged
+from lrdp.integrity.encoding import SIGNATURE_SIZE, as_name, checked_name, digest, fields, pack, sized
+from lrdp.integrity.fixed_point import CHUNK, FixedPoint, Whole, chunks, sums_to
+from lrdp.integrity.keys import KEY_SIZE, Identity
+from lrdp.integrity.masks import Pairwise
+from lrdp.integrity.messages import Pledge, Train, Update
+from lrdp.integrity.schemes import Answer
+from lrdp.integrity.session import Method, Position, Session
+from lrdp.integrity.verdicts import Check, Verdict, rejection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """A member's agreement key for this session alone."""
+
+    name: str
+    agreement_key: bytes
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+        sized(self.agreement_key, KEY_SIZE)
+        sized(self.signature, SIGNATURE_SIZE)
+
+    def encode(self) -> bytes:
+        return pack(b"HELLO/v1", self.name.encode(), self.agreement_key, self.signature)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Hello:
+        name, agreement_key, signature = fields(data, b"HELLO/v1", 3)
+        return cls(name=as_name(name), agreement_key=agreement_key, signature=signature)
+
+
+def hello(identity: Identity, session: Session, secret: bytes) -> Hello:
+    """Announce the key of ``secret``, 32 random bytes that are never written down."""
+    key = replace(identity, agreement_secret=secret).member.agreement_key
+    signature = identity.sign(b"hello/v1", session.digest, identity.name.encode(), key)
+    return Hello(name=identity.name, agreement_key=key, signature=signature)
+
+
+def _same_as_pledged(seen: Seen) -> bool:
+    return seen.header.roster == seen.pledges
+
+
+def _relayed_open(seen: Seen) -> bool:
+    point, relayed = seen.position.session.parameters.point, seen.publish.relayed
+    kind = point.sum_type(len(seen.header.roster))
+    shaped = all(update.values.dtype == kind and update.values.shape == (point.size,) for update in relayed)
+    same = tuple(update.pledge for update in relayed) == seen.header.roster
+    return shaped and same and all(opens(seen.position, update) for update in relayed)
+
+
+def _relayed_sum_up(seen: Seen) -> bool:
+    return sums_to([update.values for update in seen.publish.relayed], seen.publish.aggregate)
+
+
+PUBLISH: tuple[Check[Seen], ...] = (
+    Check(Verdict.SHARE_ALTERED, _same_as_pledged),
+    Check(Verdict.SHARE_ALTERED, _relayed_open),
+    Check(Verdict.SUM_MISMATCH, _relayed_sum_up),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactClient:
+    """Tags are mere signatures here: the echo that shows equivocation."""
+
+    pairwise: Pairwise
+    point: FixedPoint
+    method: Method = Method.EXACT
+    _masked: set[bytes] = field(default_factory=set, repr=False, compare=False)
+
+    @property
+    def checks(self) -> tuple[Check[Seen], ...]:
+        return PUBLISH
+
+    def conceal(self, train: Train, values: Whole) -> Whole:
+        """y; refuses to use a mask twice, for the difference of two such vectors is that of two updates."""
+        label = digest(b"vectormask/v1", train.unsigned)
+        if label in self._masked:
+            raise InvalidInput("this attempt's masks are used up: roll back, and begin the next attempt.")
+        if any(name not in self.pairwise.peers for name in train.invited):
+            raise rejection(Verdict.ROSTER_UNKNOWN, "somebody invited has announced no key for this session")
+        self._masked.add(label)
+        masked = values.astype(self.point.sum_type(len(train.invited)))
+        for sign, key in self.pairwise.signed(train.invited):
+            _add_stream(masked, digest(b"vectormask-stream/v1", key, label), sign)
+        return masked
+
+    def require_openable(self, position: Position, train: Train, pledges: tuple[Pledge, ...]) -> None:
+        """Only when everybody invited is bound: otherwise the last to speak could choose its update by the others'."""
+        if tuple(given.name for given in pledges) != train.invited:
+            raise rejection(Verdict.ROSTER_MALFORMED, "not exactly the pledges of all invited, sorted by name")
+        if not all(pledged(position, given) for given in pledges):
+            raise rejection(Verdict.PEER_UPDATE_SIG)
+
+    def answer(self, seen: Seen, values: Whole) -> Answer:  # noqa: ARG002 — every check was made on the vectors themselves
+        return Answer(value=0, expected=0)
+
+
+def exact_client(identity: Identity, session: Session, secret: bytes, hellos: Iterable[Hello]) -> ExactClient:
+    """The client's half, with mask keys that members announced and signed for this session."""
+    peers = {}
+    for given in hellos:
+        member = session.registry.by_name.get(given.name)
+        claim = (session.digest, given.name.encode(), given.agreement_key)
+        if member is None or given.name in peers or not member.signed(given.signature, b"hello/v1", *claim):
+            raise rejection(Verdict.ROSTER_UNKNOWN, f"the key announced for {given.name} is not its own")
+        peers[given.name] = given.agreement_key
+    ephemeral = replace(identity, agreement_secret=secret)
+    pairwise = Pairwise(identity=ephemeral, session=session.digest, purpose=b"vectormask/v1", peers=peers)
+    return ExactClient(pairwise=pairwise, point=session.parameters.point)
+
+
+def _add_stream(masked: Whole, key: bytes, sign: int) -> None:
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    size = min(CHUNK, masked.size) * masked.itemsize
+    zeros, buffer = bytes(size), bytearray(size)
+    for part in chunks(masked.size):
+        width = (part.stop - part.start) * masked.itemsize
+        stream.update_into(memoryview(zeros)[:width], memoryview(buffer)[:width])
+        drawn = np.frombuffer(buffer, masked.dtype, part.stop - part.start)
+        (np.add if sign > 0 else np.subtract)(masked[part], drawn, out=masked[part])
+
+
+@dataclass(frozen=True)
+class ExactServer:
+    """Cannot see what it sums, so it admits any vector of the right shape, and relays them all."""
+
+    method: Method = Method.EXACT
+
+    def admissible(self, values: Whole, train: Train, point: FixedPoint) -> bool:
+        return values.dtype == point.sum_type(len(train.invited)) and values.shape == (point.size,)
+
+    def relayed(self, updates: tuple[Update, ...]) -> tuple[Update, ...]:
+        return updates

@@ -1,0 +1,193 @@
+"""Updates as whole numbers, their sum, and the model step: bit-identical on every machine.
+
+Floating-point sums depend on their order, so nobody could recompute the server's. Rounding happens after the noise: it
+is post-processing and leaves ε as it is. Everything streams in chunks that stay in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lrdp.errors import InvalidInput
+from lrdp.integrity.encoding import hasher, number, pack
+
+CHUNK = 1 << 16
+SMALL = np.dtype("<i4")
+LARGE = np.dtype("<i8")
+MODEL = np.dtype("<f4")
+MOST_MEMBERS = 1 << 16
+
+Whole = NDArray[Any]
+Model = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedPoint:
+    """``size`` coordinates of ``update_bits`` bits each, of which ``fraction_bits`` lie behind the point."""
+
+    size: int
+    fraction_bits: int = 20
+    update_bits: int = 24
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size < 1 << 40:
+            raise InvalidInput(f"size must lie in [1, 2^40), got {self.size}: it is the model's number of coordinates.")
+        if not 2 <= self.update_bits <= 32:
+            raise InvalidInput(f"update_bits must lie in [2, 32], got {self.update_bits}: an update is an int32.")
+        if not 0 <= self.fraction_bits <= 32:
+            raise InvalidInput(f"fraction_bits must lie in [0, 32], got {self.fraction_bits}: the step is 2^-bits.")
+
+    @property
+    def most(self) -> int:
+        """u_max, the largest magnitude of a coordinate of one update."""
+        return (1 << (self.update_bits - 1)) - 1
+
+    def bound(self, count: int) -> int:
+        """The largest magnitude of a coordinate of the sum of ``count`` updates."""
+        return count * self.most
+
+    def sum_type(self, count: int) -> np.dtype[Any]:
+        """The only type that the sum of ``count`` updates may have: four bytes while they suffice."""
+        return SMALL if self.bound(count) < 1 << 31 else LARGE
+
+    def encode(self) -> bytes:
+        return pack(b"fixed-point/v1", number(self.size), number(self.fraction_bits), number(self.update_bits))
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """An update as whole numbers, and how many coordinates were cut at the range's end."""
+
+    values: Whole
+    clipped: int
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Slices that cover ``size`` coordinates in order."""
+    return (slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK))
+
+
+def vector(values: Whole, kind: np.dtype[Any]) -> Whole:
+    """``values`` if they are one contiguous vector of exactly this type."""
+    if values.ndim != 1 or values.dtype != kind or not values.flags.c_contiguous:
+        raise InvalidInput(f"expected one contiguous vector of {kind}, got {values.dtype} of shape {values.shape}.")
+    return values
+
+
+def quantise(update: NDArray[np.floating[Any]], point: FixedPoint, out: Whole | None = None) -> Quantised:
+    """clip(rint(update·2^f), ±u_max), in ``out`` if given, since fresh memory costs more than the arithmetic.
+
+    Refuses what is not finite.
+    """
+    if update.shape != (point.size,):
+        raise InvalidInput(f"the update must be a vector of {point.size} coordinates, got shape {update.shape}.")
+    values = np.empty(point.size, SMALL) if out is None else vector(out, SMALL)
+    scratch = np.empty(min(CHUNK, point.size))
+    clipped = 0
+    for part in chunks(point.size):
+        scaled = scratch[: part.stop - part.start]
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(update[part], float(1 << point.fraction_bits), out=scaled, dtype=np.float64)
+        np.rint(scaled, out=scaled)
+        clipped += (outside := _outside(scaled, point.most))
+        values[part] = np.clip(scaled, -point.most, point.most, out=scaled) if outside else scaled
+    return Quantised(values, clipped)
+
+
+def _outside(scaled: NDArray[np.float64], most: int) -> int:
+    low, high = float(scaled.min()), float(scaled.max())
+    if not (-np.inf < low and high < np.inf):  # a NaN fails both
+        raise InvalidInput("the update holds NaN or infinity, which no sum can take: nothing was sent.")
+    return int(np.count_nonzero(np.abs(scaled) > most)) if low < -most or high > most else 0
+
+
+def within(values: Whole, bound: int) -> bool:
+    """Whether every coordinate has a magnitude of at most ``bound``."""
+    return all(-bound <= int(values[part].min()) and int(values[part].max()) <= bound for part in chunks(values.size))
+
+
+def add(updates: Sequence[Whole], kind: np.dtype[Any]) -> Whole:
+    """Σ updates modulo 2^w, in one pass; exact wherever ``kind`` is FixedPoint.sum_type of as many updates."""
+    total = np.zeros(updates[0].size, kind)
+    for part in chunks(total.size):
+        for values in updates:
+            total[part] += values[part]
+    return total
+
+
+def sums_to(updates: Sequence[Whole], total: Whole) -> bool:
+    """Whether Σ updates = total modulo 2^w."""
+    scratch = np.empty(min(CHUNK, total.size), total.dtype)
+    for part in chunks(total.size):
+        left = scratch[: part.stop - part.start]
+        left[:] = total[part]
+        for values in updates:
+            left -= values[part]
+        if left.any():
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a client learns in one pass over the aggregate, without writing the next model down."""
+
+    in_range: bool
+    aggregate_hash: bytes
+    next_model_hash: bytes
+
+
+def inspect(model: Model, aggregate: Whole, count: int, point: FixedPoint) -> Step:
+    """Range, hash of the aggregate and hash of the model that follows."""
+    bound = point.bound(count)
+    in_range = True
+    of_aggregate = hasher(b"aggregate/v1", aggregate.dtype.str.encode(), number(aggregate.size))
+    of_model = hasher(b"model/v1", MODEL.str.encode(), number(model.size))
+    scratch, following = np.empty(min(CHUNK, point.size)), np.empty(min(CHUNK, point.size), MODEL)
+    for part in chunks(point.size):
+        summed, count_here = aggregate[part], part.stop - part.start
+        in_range = in_range and -bound <= int(summed.min()) and int(summed.max()) <= bound
+        of_aggregate.update(summed.data)
+        _step(model[part], summed, float(count << point.fraction_bits), scratch[:count_here], following[:count_here])
+        of_model.update(following[:count_here].data)
+    return Step(in_range, of_aggregate.digest(), of_model.digest())
+
+
+def aggregate_hash(aggregate: Whole) -> bytes:
+    """H(A), with its type and length."""
+    hashed = hasher(b"aggregate/v1", aggregate.dtype.str.encode(), number(aggregate.size))
+    for part in chunks(aggregate.size):
+        hashed.update(aggregate[part].data)
+    return hashed.digest()
+
+
+def next_model(model: Model, aggregate: Whole, count: int, point: FixedPoint, out: Model | None = None) -> Model:
+    """θ' = f32(f64(θ) + f64(A)/(m·2^f)), element by element; ``out`` may be the model itself."""
+    following = np.empty(point.size, MODEL) if out is None else vector(out, MODEL)
+    scratch = np.empty(min(CHUNK, point.size))
+    for part in chunks(point.size):
+        here = scratch[: part.stop - part.start]
+        _step(model[part], aggregate[part], float(count << point.fraction_bits), here, following[part])
+    return following
+
+
+def _step(model: Model, summed: Whole, divisor: float, scratch: NDArray[np.float64], out: Model) -> None:
+    np.divide(summed, divisor, out=scratch)
+    np.add(scratch, model, out=scratch)
+    out[:] = scratch
+
+
+def model_hash(model: Model) -> bytes:
+    """H(θ); refuses a model that is not finite, for its updates would not be either."""
+    vector(model, MODEL)
+    hashed = hasher(b"model/v1", MODEL.str.encode(), number(model.size))
+    for part in chunks(model.size):
+        if not np.isfinite(model[part]).all():
+            raise InvalidInput("the model holds NaN or infinity: training from it would send nothing but such updates.")
+        hashed.update(model[part].data)
+    return hashed.digest()

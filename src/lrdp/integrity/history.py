@@ -1,0 +1,111 @@
+"""A session's history as text: one line for the session, then one for each receipt and each rotation, in hexadecimal.
+
+It holds no model data. An auditor walks it with nothing but the pinned hash of the first registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lrdp.errors import NotVerified
+from lrdp.integrity.encoding import fields, pack, unpack
+from lrdp.integrity.receipts import Receipt, follow
+from lrdp.integrity.registry import Registry, verify
+from lrdp.integrity.session import Parameters, Position, Session, genesis
+from lrdp.integrity.verdicts import Verdict, rejection
+
+_SESSION = b"SESSION/v1"
+_RECEIPT = b"RECEIPT/v1"
+_REGISTRY = b"registry/v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """A line that holds: where the history stands after it, and who took part."""
+
+    position: Position
+    participants: tuple[str, ...] = ()
+
+
+def session_line(session: Session) -> str:
+    """The first line."""
+    parts = (session.identifier, session.server_key, session.parameters.encode(), session.registry.encode())
+    return pack(_SESSION, *parts).hex()
+
+
+def receipt_line(receipt: Receipt) -> str:
+    """The line of a round."""
+    return receipt.encode().hex()
+
+
+def rotation_line(registry: Registry) -> str:
+    """The line of a registry that replaces the one before, between the rounds where it did."""
+    return registry.encode().hex()
+
+
+def read_session(line: str) -> Session:
+    """What ``session_line`` wrote."""
+    identifier, server_key, parameters, registry = fields(_bytes(line), _SESSION, 4)
+    return Session(
+        identifier=identifier,
+        server_key=server_key,
+        parameters=Parameters.decode(parameters),
+        registry=Registry.decode(registry),
+    )
+
+
+def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[Verified]:
+    """Check line by line; raises NotVerified at the first that does not hold.
+
+    Guarantees: with ``pin``, every round yielded was accepted by a quorum of members of the pinned registry or of those
+    that the consortium put in its place. Without, only that the lines agree with each other. Lines missing at the end
+    cannot be missed: compare the last head with a client's.
+    """
+    remaining = iter(lines)
+    session = read_session(next(remaining, ""))
+    verify(session.registry, session.registry.digest if pin is None else pin)
+    position: Position | None = None
+    for line in remaining:
+        data = _bytes(line)
+        label = unpack(data)[:1]
+        if label == (_REGISTRY,) and position is not None:
+            position = position.rotated(Registry.decode(data))
+            yield Verified(position=position)
+        elif label == (_RECEIPT,):
+            receipt = Receipt.decode(data)
+            position = follow(position or genesis(session, receipt.header.model), receipt)
+            yield Verified(position=position, participants=receipt.header.names)
+        else:
+            raise rejection(Verdict.MALFORMED, "a line is neither a receipt nor, after one, a registry")
+
+
+def _bytes(line: str) -> bytes:
+    try:
+        return bytes.fromhex(line)
+    except ValueError:
+        raise rejection(Verdict.MALFORMED, "a line is not hexadecimal") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an auditor can say: how far the history holds, and what was found there if it does not reach the end."""
+
+    position: Position | None
+    rounds: int
+    participants: dict[str, int]
+    failure: NotVerified | None = None
+
+
+def audit(lines: Iterable[str], pin: bytes | None) -> Audit:
+    """Walk the whole history, or up to the first line that does not hold."""
+    position, taken, failure = None, dict[str, int](), None
+    try:
+        for step in walk(lines, pin):
+            position = step.position
+            for name in step.participants:
+                taken[name] = taken.get(name, 0) + 1
+    except NotVerified as found:
+        failure = found
+    rounds = 0 if position is None else position.round
+    return Audit(position=position, rounds=rounds, participants=dict(sorted(taken.items())), failure=failure)

@@ -1,0 +1,176 @@
+"""Who is who: an Ed25519 key that signs and an X25519 key that agrees on masks, under one name."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from lrdp.errors import InvalidInput
+from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, checked_name, is_name, pack, sized, statement
+
+KEY_SIZE = 32
+_CURVE_PRIME = (1 << 255) - 19
+_END = b"-----END PRIVATE KEY-----\n"
+
+
+def verifies(key: bytes, signature: bytes, label: bytes, *parts: bytes) -> bool:
+    """Whether the holder of ``key`` signed these parts under this label."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, statement(label, *parts))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, order=True, kw_only=True)
+class Member:
+    """The public half of an identity, with a signature that shows both keys are its own."""
+
+    name: str
+    signing_key: bytes
+    agreement_key: bytes
+    proof: bytes
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+        sized(self.signing_key, KEY_SIZE)
+        sized(self.agreement_key, KEY_SIZE)
+        sized(self.proof, SIGNATURE_SIZE)
+
+    def encode(self) -> bytes:
+        return pack(self.name.encode(), self.signing_key, self.agreement_key, self.proof)
+
+    def signed(self, signature: bytes, label: bytes, *parts: bytes) -> bool:
+        return verifies(self.signing_key, signature, label, *parts)
+
+    def holds(self) -> bool:
+        """Whether the keys are self-signed, and neither of small order: with such, anybody could sign or agree."""
+        sound = not _small_order(self.agreement_key) and not _small_order(_montgomery(self.signing_key))
+        return sound and self.signed(self.proof, b"member/v1", self.name.encode(), self.agreement_key)
+
+
+def _small_order(point: bytes) -> bool:
+    try:
+        X25519PrivateKey.from_private_bytes(b"\x2a" * KEY_SIZE).exchange(X25519PublicKey.from_public_bytes(point))
+    except ValueError:  # the shared secret is zero
+        return True
+    return False
+
+
+def _montgomery(signing_key: bytes) -> bytes:
+    """The same point on the curve of X25519: u = (1 + y)/(1 − y), where the neutral element becomes 0."""
+    y = int.from_bytes(signing_key, "little") & ((1 << 255) - 1)
+    return ((1 + y) * pow(1 - y, -1, _CURVE_PRIME) % _CURVE_PRIME if y % _CURVE_PRIME != 1 else 0).to_bytes(
+        32, "little"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A name and the two secrets behind it, 32 random bytes each."""
+
+    name: str
+    signing_secret: bytes = field(repr=False)
+    agreement_secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not is_name(self.name):
+            raise InvalidInput(
+                f"{self.name[:80]!r} is no name: up to 63 of a-z, 0-9, '.', '_' and '-', as in hospital-3."
+            )
+        sized(self.signing_secret, KEY_SIZE)
+        sized(self.agreement_secret, KEY_SIZE)
+
+    @cached_property
+    def _signer(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self.signing_secret)
+
+    @cached_property
+    def _agreer(self) -> X25519PrivateKey:
+        return X25519PrivateKey.from_private_bytes(self.agreement_secret)
+
+    @cached_property
+    def member(self) -> Member:
+        agreement_key = self._agreer.public_key().public_bytes_raw()
+        return Member(
+            name=self.name,
+            signing_key=self._signer.public_key().public_bytes_raw(),
+            agreement_key=agreement_key,
+            proof=self.sign(b"member/v1", self.name.encode(), agreement_key),
+        )
+
+    def sign(self, label: bytes, *parts: bytes) -> bytes:
+        return self._signer.sign(statement(label, *parts))
+
+    def agree(self, agreement_key: bytes) -> bytes:
+        """The secret shared with the holder of ``agreement_key``."""
+        try:
+            return self._agreer.exchange(X25519PublicKey.from_public_bytes(agreement_key))
+        except ValueError:
+            raise InvalidInput("the peer's agreement key has small order: any eavesdropper would share it.") from None
+
+
+def new_identity(name: str, entropy: Callable[[int], bytes] = os.urandom) -> Identity:
+    """A fresh identity; ``entropy`` is the operating system's unless vectors are made."""
+    return Identity(name=name, signing_secret=entropy(KEY_SIZE), agreement_secret=entropy(KEY_SIZE))
+
+
+def save(identity: Identity, path: Path) -> None:
+    """Write both secrets as PEM, readable by the owner only; never over an existing file."""
+    blocks = [_pem(identity._signer), _pem(identity._agreer)]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(f"Name: {identity.name}\n".encode() + b"".join(blocks))
+    except FileExistsError:
+        raise InvalidInput(
+            f"{path} exists: a key is never overwritten, since nothing could be signed with it again."
+        ) from None
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+
+
+def load(path: Path) -> Identity:
+    """Read what ``save`` wrote; refuses a file that others may read."""
+    try:
+        text, mode = path.read_bytes(), path.stat().st_mode
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+        raise InvalidInput(
+            f"{path} has mode {stat.S_IMODE(mode):o}, 600 is the limit: others could sign. chmod 600 {path}"
+        )
+    head, _, rest = text.partition(b"\n")
+    first, found, second = rest.partition(_END)
+    if not head.startswith(b"Name: ") or not found:
+        raise InvalidInput(f"{path} is no key file: it must hold a name and two PEM blocks.")
+    return Identity(
+        name=head.removeprefix(b"Name: ").decode("ascii", errors="replace"),
+        signing_secret=_secret(first + found, Ed25519PrivateKey, path),
+        agreement_secret=_secret(second, X25519PrivateKey, path),
+    )
+
+
+def _pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _secret(block: bytes, kind: type[Ed25519PrivateKey] | type[X25519PrivateKey], path: Path) -> bytes:
+    try:
+        key = serialization.load_pem_private_key(block, None)
+    except (ValueError, TypeError):
+        raise InvalidInput(f"{path} holds a damaged PEM block.") from None
+    if not isinstance(key, kind):
+        raise InvalidInput(f"{path} must hold an Ed25519 key, then an X25519 key.")
+    return sized(key.private_bytes_raw(), HASH_SIZE)

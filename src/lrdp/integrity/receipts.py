@@ -1,0 +1,108 @@
+"""Receipts: a round's header, tags and ACCEPTs, no model data; with the registry, anybody can check the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lrdp.integrity import checks
+from lrdp.integrity.encoding import SIGNATURE_SIZE, fields, pack, sized, unpack
+from lrdp.integrity.messages import Accept, Header, Tag
+from lrdp.integrity.session import Position
+from lrdp.integrity.verdicts import Check, Verdict, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What remains of a verified round."""
+
+    header: Header
+    signature: bytes
+    tags: tuple[Tag, ...]
+    accepts: tuple[Accept, ...]
+
+    def __post_init__(self) -> None:
+        sized(self.signature, SIGNATURE_SIZE)
+
+    def encode(self) -> bytes:
+        tags, accepts = pack(*(tag.encode() for tag in self.tags)), pack(*(word.encode() for word in self.accepts))
+        return pack(b"RECEIPT/v1", self.header.encode(), self.signature, tags, accepts)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Receipt:
+        header, signature, tags, accepts = fields(data, b"RECEIPT/v1", 4)
+        return cls(
+            header=Header.decode(header),
+            signature=signature,
+            tags=tuple(Tag.decode(part) for part in unpack(tags)),
+            accepts=tuple(Accept.decode(part) for part in unpack(accepts)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A receipt at the place where it must fit."""
+
+    position: Position
+    receipt: Receipt
+
+    @property
+    def header(self) -> Header:
+        return self.receipt.header
+
+    @property
+    def signature(self) -> bytes:
+        return self.receipt.signature
+
+    @property
+    def tags(self) -> tuple[Tag, ...]:
+        return self.receipt.tags
+
+    @property
+    def tally(self) -> checks.Tally:
+        return checks.Tally(position=self.position, header=self.header, tags=self.tags, expected=0)
+
+
+def accepted(position: Position, header: Header, accept: Accept) -> bool:
+    """Whether a participant of the round signed that it was verified, and where that led."""
+    if accept.name not in header.names:
+        return False
+    member, head = position.session.registry.by_name[accept.name], position.after(header.digest, header.next_model).head
+    return member.signed(accept.signature, b"accept/v1", accept.name.encode(), header.digest, head)
+
+
+def _quorum(claim: Claim) -> bool:
+    words, needed = claim.receipt.accepts, claim.position.session.parameters.quorum(len(claim.header.roster))
+    distinct = len({word.name for word in words}) == len(words)
+    return len(words) >= needed and distinct and all(accepted(claim.position, claim.header, word) for word in words)
+
+
+RECEIPT: tuple[Check[Claim], ...] = (
+    Check(Verdict.STALE_CONTEXT, checks.in_session),
+    Check(Verdict.CHAIN_BREAK, checks.continues_history),
+    Check(Verdict.MODEL_MISMATCH, checks.starts_from_model),
+    Check(Verdict.ROSTER_MALFORMED, checks.roster_sorted),
+    Check(Verdict.ROSTER_TOO_SMALL, checks.roster_large),
+    Check(Verdict.ROSTER_UNKNOWN, checks.roster_known),
+    Check(Verdict.PEER_UPDATE_SIG, checks.peers_signed),
+    Check(Verdict.SERVER_SIG, checks.server_signed_header),
+    Check(Verdict.TAGS_INCOMPLETE, lambda claim: checks.one_tag_each(claim.tally)),
+    Check(Verdict.TAG_SIG, lambda claim: checks.tags_signed(claim.tally)),
+    Check(Verdict.QUORUM_MISSING, _quorum),
+)
+
+
+def follow(position: Position, receipt: Receipt) -> Position:
+    """The position after a round one did not take part in.
+
+    Guarantees: if fewer than a quorum of the roster lie, an honest participant verified the round, so its claim holds.
+    """
+    require(RECEIPT, Claim(position=position, receipt=receipt))
+    return position.after(receipt.header.digest, receipt.header.next_model)
+
+
+def follow_all(position: Position, receipts: Sequence[Receipt]) -> Position:
+    """The position after all of them."""
+    for receipt in receipts:
+        position = follow(position, receipt)
+    return position

@@ -1,0 +1,112 @@
+"""What all parties of a session agree on before the first round, and where in its history a party stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+from lrdp.errors import InvalidInput
+from lrdp.integrity.encoding import HASH_SIZE, as_number, digest, fields, number, pack, sized
+from lrdp.integrity.fixed_point import FixedPoint
+from lrdp.integrity.keys import KEY_SIZE
+from lrdp.integrity.registry import Registry, verify_successor
+from lrdp.integrity.verdicts import Verdict, rejection
+
+_LABEL = b"parameters/v1"
+_FIXED_POINT = b"fixed-point/v1"
+FEWEST = 3
+
+
+class Method(StrEnum):
+    """How clients convince themselves that the aggregate is the sum of their updates."""
+
+    SKETCH = "sketch"
+    EXACT = "exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """Public constants of a session."""
+
+    point: FixedPoint
+    method: Method = Method.SKETCH
+    min_roster: int = FEWEST
+    pending_window: int = 3
+
+    def __post_init__(self) -> None:
+        if self.min_roster < FEWEST:
+            raise InvalidInput(
+                f"min_roster must be at least {FEWEST}, got {self.min_roster}: of two, each can subtract itself."
+            )
+        if not 0 <= self.pending_window < 1 << 32:
+            raise InvalidInput(f"pending_window must lie in [0, 2^32), got {self.pending_window}: it counts retries.")
+
+    def quorum(self, count: int) -> int:
+        """How many of ``count`` participants must have accepted a round before an absent client believes in it."""
+        return max(self.min_roster, count // 2 + 1)
+
+    def encode(self) -> bytes:
+        numbers = number(self.min_roster), number(self.pending_window)
+        return pack(_LABEL, self.point.encode(), self.method.value.encode(), *numbers)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Parameters:
+        point, method, min_roster, pending_window = fields(data, _LABEL, 4)
+        size, fraction_bits, update_bits = (as_number(part) for part in fields(point, _FIXED_POINT, 3))
+        try:
+            return cls(
+                point=FixedPoint(size=size, fraction_bits=fraction_bits, update_bits=update_bits),
+                method=Method(method.decode("ascii", errors="replace")),
+                min_roster=as_number(min_roster),
+                pending_window=as_number(pending_window),
+            )
+        except ValueError as problem:
+            raise rejection(Verdict.MALFORMED, str(problem)) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """Each party builds it from its own configuration; ``digest`` enters every hash and signature."""
+
+    identifier: bytes
+    server_key: bytes
+    parameters: Parameters
+    registry: Registry
+
+    def __post_init__(self) -> None:
+        sized(self.identifier, HASH_SIZE)
+        sized(self.server_key, KEY_SIZE)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """S."""
+        return digest(b"session/v1", self.identifier, self.server_key, self.parameters.encode(), self.registry.digest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """The next round, the model it starts from, and the hash of everything verified before."""
+
+    session: Session
+    round: int
+    head: bytes
+    model: bytes
+
+    def after(self, publish_digest: bytes, next_model: bytes) -> Position:
+        """The position once this round is verified: h ← H("link", h, dg, H(θ'))."""
+        head = digest(b"link/v1", self.head, publish_digest, next_model)
+        return replace(self, round=self.round + 1, head=head, model=next_model)
+
+    def rotated(self, registry: Registry) -> Position:
+        """The same position under the consortium's next registry, which must be due exactly now."""
+        if registry.first_round != self.round:
+            raise rejection(Verdict.REGISTRY_REFUSED, f"due at round {registry.first_round}, this is {self.round}")
+        session = replace(self.session, registry=verify_successor(self.session.registry, registry))
+        return replace(self, session=session, head=digest(b"rotate/v1", self.head, session.digest))
+
+
+def genesis(session: Session, model: bytes) -> Position:
+    """Before the first round; ``model`` is the hash of the initial model."""
+    head = digest(b"genesis/v1", session.digest, sized(model, HASH_SIZE))
+    return Position(session=session, round=0, head=head, model=model)

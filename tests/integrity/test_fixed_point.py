@@ -1,0 +1,146 @@
+"""Whole numbers and the model step: the same bits whoever computes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from integrity.parties import federation, play_out, stage
+from lrdp.errors import InvalidInput
+from lrdp.integrity import client, fixed_point
+from lrdp.integrity.fixed_point import LARGE, SMALL, FixedPoint, inspect, model_hash, next_model, quantise
+from lrdp.integrity.session import Parameters
+from lrdp.integrity.verdicts import Verdict
+from oracles import integrity_reference as reference
+
+floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(arrays(np.float32, 17, elements=floats))
+def test_quantising_rounds_to_even_and_clips(update):
+    point = FixedPoint(size=17)
+    made = quantise(update, point)
+    exact = [round(float(x) * 2**20) for x in update]
+    assert made.values.tolist() == [max(-point.most, min(point.most, value)) for value in exact]
+    assert made.clipped == sum(abs(value) > point.most for value in exact)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_wherever_it_hides(value):
+    update = np.zeros(70_001, np.float32)
+    update[70_000] = value
+    with pytest.raises(InvalidInput, match="NaN or infinity"):
+        quantise(update, FixedPoint(size=70_001))
+
+
+def test_quantising_reuses_memory_and_refuses_other_shapes():
+    point = FixedPoint(size=3)
+    out = np.full(3, 9, SMALL)
+    assert quantise(np.array([0.5, -1, 99]), point, out).values is out
+    assert out.tolist() == [2**19, -(2**20), point.most]
+    for wrong in (np.zeros(4), np.zeros((3, 1))):
+        with pytest.raises(InvalidInput, match="vector of 3"):
+            quantise(wrong, point)
+    with pytest.raises(InvalidInput, match="contiguous"):
+        quantise(np.zeros(3), point, np.zeros(3, np.int64))
+
+
+@given(
+    model=arrays(np.dtype("<f4"), 9, elements=floats),
+    total=arrays(np.dtype("<i4"), 9, elements=st.integers(-(2**25), 2**25)),
+    count=st.integers(3, 200),
+)
+def test_the_model_step_is_the_references_bit_by_bit(model, total, count):
+    point = FixedPoint(size=9)
+    params = {"fraction_bits": 20}
+    expected = reference.f32(reference.next_model(model.tolist(), total.tolist(), count, params))
+    assert next_model(model, total, count, point).tobytes() == expected
+    step = inspect(model, total, count, point)
+    assert step.next_model_hash == reference.model_hash(
+        reference.next_model(model.tolist(), total.tolist(), count, params)
+    )
+    assert step.aggregate_hash == reference.aggregate_hash(total.tolist(), "<i4")
+    assert step.in_range == (max(map(abs, total.tolist())) <= count * point.most)
+
+
+def test_chunks_do_not_show():
+    rng = np.random.default_rng(5)
+    size = 2 * fixed_point.CHUNK + 77
+    point = FixedPoint(size=size)
+    model, update = rng.standard_normal(size).astype("<f4"), rng.standard_normal(size)
+    values = quantise(update, point).values
+    assert values.tolist() == np.clip(np.rint(update * 2**20), -point.most, point.most).astype(int).tolist()
+    after = next_model(model, values, 3, point)
+    assert after.tobytes() == (model.astype("f8") + values / float(3 << 20)).astype("<f4").tobytes()
+    assert inspect(model, values, 3, point).next_model_hash == model_hash(after)
+
+
+def test_minus_zero_and_denormals_step_deterministically():
+    model = np.array([-0.0, 1e-45, -1e-45, 3.4e38, 0.0, 1.0], "<f4")
+    total = np.array([0, 0, 1, 3, -1, 0], "<i4")
+    expected = reference.f32(reference.next_model(model.tolist(), total.tolist(), 3, {"fraction_bits": 20}))
+    assert next_model(model, total, 3, FixedPoint(size=6)).tobytes() == expected
+
+
+@pytest.mark.parametrize("model", [np.array([-0.0, 1e-45, -1e-42, 0.0], "<f4"), np.full(4, 3e38, "<f4")])
+def test_awkward_models_are_verified_all_the_same(model):
+    world = federation(3, size=4)
+    for name, ready in world.clients.items():
+        world.clients[name] = client.start(ready.identity, ready.scheme, world.session, model)
+    idle = world.idle
+    world.idle = type(idle)(
+        identity=idle.identity, scheme=idle.scheme, position=world.clients["c000"].position, model=model
+    )
+    assert play_out(stage(world)).worst is Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_model_that_is_not_finite_is_refused(value):
+    with pytest.raises(InvalidInput, match="NaN or infinity"):
+        model_hash(np.array([0, value], "<f4"))
+
+
+def test_minus_zero_and_zero_are_different_models():
+    assert model_hash(np.array([-0.0], "<f4")) != model_hash(np.array([0.0], "<f4"))
+
+
+def test_sums_are_int32_while_they_fit():
+    point = FixedPoint(size=1)
+    assert (point.sum_type(256), point.sum_type(257)) == (SMALL, LARGE)
+    assert point.bound(256) == 2**31 - 256
+
+
+@pytest.mark.parametrize(("count", "kind"), [(256, SMALL), (257, LARGE)])
+def test_the_largest_updates_of_256_and_257_sum_without_wrapping(count, kind):
+    point = FixedPoint(size=2)
+    updates = [np.array([point.most, -point.most], SMALL)] * count
+    total = fixed_point.add(updates, point.sum_type(count))
+    assert total.dtype == kind
+    assert total.tolist() == [count * point.most, -count * point.most]
+    assert fixed_point.sums_to(updates, total)
+    assert not fixed_point.sums_to(updates, total + kind.type(1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": 0},
+        {"size": 2**40},
+        {"size": 1, "update_bits": 1},
+        {"size": 1, "update_bits": 33},
+        {"size": 1, "fraction_bits": -1},
+        {"size": 1, "fraction_bits": 33},
+    ],
+)
+def test_formats_outside_their_limits_are_refused(options):
+    with pytest.raises(InvalidInput):
+        FixedPoint(**options)
+
+
+@pytest.mark.parametrize("options", [{"min_roster": 2}, {"pending_window": -1}, {"pending_window": 2**32}])
+def test_parameters_outside_their_limits_are_refused(options):
+    with pytest.raises(InvalidInput):
+        Parameters(point=FixedPoint(size=1), **options)

@@ -1,0 +1,254 @@
+"""Keys, registry and rotation: trust comes from the consortium's signature and the pinned hash, not the server."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+
+import pytest
+
+from integrity.parties import (
+    CONSORTIUM,
+    SERVER,
+    federation,
+    honest_round,
+    identity,
+    play_out,
+    registry_of,
+    stage,
+    verdict_of,
+)
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.integrity import client, keys, registry, server
+from lrdp.integrity.receipts import follow
+from lrdp.integrity.registry import Registry, sign, verify, verify_successor
+from lrdp.integrity.schemes import sketch_client
+from lrdp.integrity.session import genesis
+from lrdp.integrity.verdicts import Verdict
+
+
+def test_keys_survive_the_disk_and_only_their_owner_reads_them(tmp_path):
+    path = tmp_path / "bank.pem"
+    made = keys.new_identity("bank-7")
+    keys.save(made, path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert keys.load(path) == made
+    assert made.signing_secret.hex() not in repr(made)
+
+
+def test_a_key_is_never_overwritten(tmp_path):
+    path = tmp_path / "bank.pem"
+    keys.save(identity("bank"), path)
+    with pytest.raises(InvalidInput, match="exists"):
+        keys.save(identity("bank", 1), path)
+    assert keys.load(path) == identity("bank")
+
+
+def test_a_key_that_others_may_read_is_refused(tmp_path):
+    path = tmp_path / "bank.pem"
+    keys.save(identity("bank"), path)
+    path.chmod(0o640)
+    with pytest.raises(InvalidInput, match="chmod 600"):
+        keys.load(path)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda t: b"", lambda t: t[:90], lambda t: t[:-40], lambda t: t.replace(b"M", b"N"), lambda t: t[10:]]
+)
+def test_a_damaged_key_file_is_a_typed_error(tmp_path, damage):
+    path = tmp_path / "bank.pem"
+    keys.save(identity("bank"), path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises((InvalidInput, NotVerified)):
+        keys.load(path)
+
+
+def test_a_missing_key_file_is_a_typed_error(tmp_path):
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        keys.load(tmp_path / "absent.pem")
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        keys.save(identity("bank"), tmp_path / "absent" / "bank.pem")
+
+
+@pytest.mark.parametrize("name", ["", "Bank", "a b", "../x", "ä", "a" * 64, "-a", "a\n"])
+def test_names_are_plain(name):
+    with pytest.raises(InvalidInput, match="is no name"):
+        keys.new_identity(name)
+
+
+SMALL_ORDER_X = [
+    bytes(32),
+    (1).to_bytes(32, "little"),
+    bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+]
+SMALL_ORDER_ED = [
+    (1).to_bytes(32, "little"),
+    bytes(32),
+    (2**255 - 20).to_bytes(32, "little"),
+    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
+]
+
+
+@pytest.mark.parametrize("key", SMALL_ORDER_X)
+def test_agreement_keys_of_small_order_are_refused(key):
+    good = identity("bank")
+    proof = good.sign(b"member/v1", b"bank", key)
+    assert not replace(good.member, agreement_key=key, proof=proof).holds()
+    with pytest.raises(InvalidInput, match="small order"):
+        good.agree(key)
+
+
+@pytest.mark.parametrize("key", SMALL_ORDER_ED)
+def test_signing_keys_of_small_order_are_refused(key):
+    forged = key[:31] + bytes([key[31] & 0x7F]) + bytes(32)
+    assert not replace(identity("bank").member, signing_key=key, proof=forged).holds()
+
+
+def test_good_members_hold():
+    assert all(identity(f"bank-{index}").member.holds() for index in range(20))
+
+
+def test_a_member_cannot_claim_anothers_keys():
+    thief = replace(identity("bank").member, name="thief")
+    assert not thief.holds()
+    assert not replace(identity("bank").member, agreement_key=identity("thief").member.agreement_key).holds()
+
+
+# ------------------------------------------------------------------------------------------------------------ registry
+MEMBERS = [identity("a"), identity("b"), identity("c")]
+
+
+def test_the_pinned_registry_is_accepted():
+    good = registry_of(MEMBERS)
+    assert verify(Registry.decode(good.encode()), good.digest) == good
+
+
+def resigned(good: Registry, **changes: object) -> Registry:
+    """What whoever holds the consortium's key can make, without the sorting that sign does."""
+    unsigned = replace(good, **changes)  # type: ignore[arg-type]
+    return replace(unsigned, signature=CONSORTIUM.sign(b"registry-signature/v1", unsigned.digest))
+
+
+def refused() -> dict[str, tuple[Registry, int]]:
+    good = registry_of(MEMBERS)
+    first, *rest = good.members
+    return {
+        "unsorted": (resigned(good, members=good.members[::-1]), 0),
+        "a name twice": (resigned(good, members=(first, first, *rest)), 0),
+        "one key for two names": (resigned(good, members=(first, _alias(first), *rest)), 0),
+        "signed by another": (replace(good, signature=SERVER.sign(b"registry-signature/v1", good.digest)), 1),
+        "a key that is not the member's": (resigned(good, members=(replace(first, proof=bytes(64)), *rest)), 2),
+    }
+
+
+def _alias(member: keys.Member) -> keys.Member:
+    thief = identity("a")
+    return replace(member, name="aa", proof=thief.sign(b"member/v1", b"aa", member.agreement_key))
+
+
+@pytest.mark.parametrize("name", refused())
+def test_a_registry_that_is_not_sound_is_refused_even_if_pinned(name, monkeypatch):
+    bad, check = refused()[name]
+    with pytest.raises(NotVerified, match="REGISTRY_REFUSED"):
+        verify(bad, bad.digest)
+    monkeypatch.setattr(registry, "CHECKS", (*registry.CHECKS[:check], *registry.CHECKS[check + 1 :]))
+    assert verify(bad, bad.digest) is bad  # this check alone stood in its way
+
+
+def test_a_registry_of_more_than_can_be_summed_is_refused(monkeypatch):
+    good = registry_of(MEMBERS)
+    monkeypatch.setattr(registry, "MOST_MEMBERS", 2)
+    with pytest.raises(NotVerified, match="REGISTRY_REFUSED"):
+        verify(good, good.digest)
+
+
+def test_another_registry_than_the_pinned_one_is_refused():
+    other = registry_of(MEMBERS[:2])
+    with pytest.raises(NotVerified, match="pinned is"):
+        verify(other, registry_of(MEMBERS).digest)
+
+
+# ------------------------------------------------------------------------------------------------------------ rotation
+def successor(good: Registry, members: list[keys.Identity], **changes: object) -> Registry:
+    following = {"version": good.version + 1, "first_round": 2, "previous": good.digest, **changes}
+    return sign(replace(good, members=tuple(one.member for one in members), **following), CONSORTIUM)  # type: ignore[arg-type]
+
+
+def rotated_world():
+    world = federation(4)
+    receipts = [honest_round(world), honest_round(world)]
+    fresh = {f"c{index:03d}": identity(f"c{index:03d}", generation=int(index == 2)) for index in range(4)}
+    following = successor(world.session.registry, list(fresh.values()))
+    old = dict(world.clients)
+    world.idle = server.rotate(world.idle, following)
+    for name, ready in world.clients.items():
+        scheme = sketch_client(fresh[name], world.session)
+        world.clients[name] = client.rotate(ready, following, fresh[name], scheme)
+    return world, old, receipts, following
+
+
+def test_a_member_changes_its_keys_at_a_round_boundary():
+    world, _, receipts, following = rotated_world()
+    start = world.clients["c000"].position
+    receipts.append(honest_round(world))
+    assert follow(start, receipts[2]) == world.idle.position
+    first = federation(4)
+    position = genesis(first.session, first.idle.position.model)
+    for receipt in receipts[:2]:
+        position = follow(position, receipt)
+    assert follow(position.rotated(following), receipts[2]) == world.idle.position
+    assert verdict_of(lambda: follow(position, receipts[2])) is Verdict.STALE_CONTEXT
+
+
+def test_the_old_key_is_worth_nothing_after_rotation():
+    world, old, _, _ = rotated_world()
+    gathering, train = server.open_round(world.idle, tuple(world.clients))
+    stolen = replace(world.clients["c002"], identity=old["c002"].identity)
+    begun = client.begin(stolen, train)
+    committed = client.commit(begun, world.update(), bytes(32))
+    assert verdict_of(lambda: server.enlist(gathering, committed.pledge)) is Verdict.PEER_UPDATE_SIG
+
+
+def test_a_client_that_did_not_rotate_cannot_be_led_on():
+    world, old, _, _ = rotated_world()
+    _, train = server.open_round(world.idle, tuple(world.clients))
+    assert verdict_of(lambda: client.begin(old["c001"], train)) is Verdict.STALE_CONTEXT
+
+
+def test_keys_do_not_rotate_in_the_middle_of_a_round():
+    """Only Ready rotates; a server that rotated alone is stale to those who committed before."""
+    world = federation(4)
+    honest_round(world)
+    honest_round(world)
+    scene = stage(world)
+    following = successor(world.session.registry, [identity(f"c{index:03d}") for index in range(4)])
+    after = server.rotate(world.idle, following)
+    publish = scene.resign(session=after.position.session.digest, previous=after.position.head)
+    assert play_out(scene, publish).worst is Verdict.STALE_CONTEXT
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"version": 3}, {"version": 1}, {"previous": bytes(32)}, {"first_round": 0}],
+)
+def test_a_registry_that_does_not_follow_is_refused(changes):
+    good = registry_of(MEMBERS)
+    with pytest.raises(NotVerified, match="does not follow"):
+        verify_successor(good, successor(good, MEMBERS, **changes))
+
+
+def test_a_successor_by_another_consortium_is_refused():
+    good = registry_of(MEMBERS)
+    coup = sign(successor(good, MEMBERS), SERVER)
+    with pytest.raises(NotVerified, match="does not follow"):
+        verify_successor(good, coup)
+    unsigned = replace(successor(good, MEMBERS), signature=bytes(64))
+    with pytest.raises(NotVerified, match="REGISTRY_REFUSED"):
+        verify_successor(good, unsigned)
+
+
+def test_rotation_is_due_at_one_round_only():
+    world = federation(3)
+    following = successor(world.session.registry, [identity("c000")])
+    with pytest.raises(NotVerified, match="due at round 2, this is 0"):
+        world.idle.position.rotated(following)

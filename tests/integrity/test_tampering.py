@@ -1,0 +1,170 @@
+"""Whatever bit of whatever message is changed on the way, nobody who receives it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from integrity.parties import (
+    CONSORTIUM,
+    Stage,
+    federation,
+    honest_round,
+    identity,
+    play_out,
+    registry_of,
+    secret,
+    stage,
+    verdict_of,
+)
+from lrdp.errors import LrdpError
+from lrdp.integrity import client, exact, registry, server
+from lrdp.integrity.messages import Accept, Publish, Tag, Tags, Train, Update
+from lrdp.integrity.receipts import Receipt, follow
+from lrdp.integrity.session import Method, genesis
+from lrdp.integrity.verdicts import Verdict
+
+
+@cache
+def _stage(method: Method) -> Stage:
+    return stage(federation(3, size=9, method=method))
+
+
+Case = tuple[list[bytes], Callable[[list[bytes]], object]]
+
+
+def _train() -> Case:
+    world = federation(3, size=9)
+    _, train = server.open_round(world.idle, tuple(world.clients))
+    return [train.encode()], lambda parts: client.begin(world.clients["c001"], Train.decode(parts[0]))
+
+
+def _update() -> Case:
+    setting = _stage(Method.SKETCH)
+    _, update = client.reveal(setting.committed["c001"])
+    empty = server.Gathering(idle=setting.gathering.idle, train=setting.gathering.train)
+
+    def receive(parts: list[bytes]) -> object:
+        got = Update.decode(*parts)
+        return server.admit(server.enlist(empty, got.pledge), got)
+
+    return [update.encode(), update.values.tobytes()], receive
+
+
+def _publish(method: Method) -> Case:
+    setting = _stage(method)
+    bodies = [setting.publish.aggregate.tobytes(), *(update.values.tobytes() for update in setting.publish.relayed)]
+    receive = lambda parts: client.answer(setting.committed["c001"], Publish.decode(parts[0], *parts[1:]))  # noqa: E731
+    return [setting.publish.encode(), *bodies], receive
+
+
+def _tag() -> Case:
+    setting = _stage(Method.SKETCH)
+    _, tag = client.answer(setting.committed["c001"], setting.publish)
+    return [tag.encode()], lambda parts: server.collect(setting.published, Tag.decode(parts[0]))
+
+
+def _tags() -> Case:
+    setting = _stage(Method.SKETCH)
+    played = play_out(setting)
+    tags = Tags(tags=tuple(played.tags))
+    return [tags.encode()], lambda parts: client.settle(played.tagged["c001"], Tags.decode(parts[0]))
+
+
+def _receipt() -> Case:
+    world = federation(3, size=9)
+    start = genesis(world.session, world.idle.position.model)
+    return [honest_round(world).encode()], lambda parts: follow(start, Receipt.decode(parts[0]))
+
+
+def _registry() -> Case:
+    good = registry_of([identity("c000"), identity("c001"), identity("c002")])
+    return [good.encode()], lambda parts: registry.verify(registry.Registry.decode(parts[0]), good.digest)
+
+
+def _hello() -> Case:
+    session = _stage(Method.EXACT).federation.session
+    said = exact.hello(identity("c001"), session, secret("ephemeral"))
+    receive = lambda parts: exact.exact_client(identity("c000"), session, bytes(32), [exact.Hello.decode(parts[0])])  # noqa: E731
+    return [said.encode()], receive
+
+
+CASES = {
+    "train": _train,
+    "update": _update,
+    "publish": lambda: _publish(Method.SKETCH),
+    "publish in exact rounds": lambda: _publish(Method.EXACT),
+    "tag": _tag,
+    "tags": _tags,
+    "receipt": _receipt,
+    "registry": _registry,
+    "hello": _hello,
+}
+
+
+def _flipped(parts: list[bytes], bit: int) -> list[bytes]:
+    parts = list(parts)
+    for index, part in enumerate(parts):
+        if bit < 8 * len(part):
+            altered = bytearray(part)
+            altered[bit // 8] ^= 1 << bit % 8
+            parts[index] = bytes(altered)
+            return parts
+        bit -= 8 * len(part)
+    raise IndexError(bit)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_flipped_bit_is_believed(name):
+    parts, receive = CASES[name]()
+    receive(parts)
+    bits = 8 * sum(map(len, parts))
+    chosen = np.random.default_rng(len(name)).permutation(bits)[:600]
+    assert all(verdict_of(lambda bit=bit: receive(_flipped(parts, bit))) is not Verdict.VERIFIED for bit in chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_no_single_bit_of_any_field_is_believed(name):
+    parts, receive = CASES[name]()
+    for bit in range(8 * sum(map(len, parts))):
+        assert verdict_of(lambda bit=bit: receive(_flipped(parts, bit))) is not Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cut_padded_and_shuffled_messages_are_not_believed(name):
+    parts, receive = CASES[name]()
+    rng = np.random.default_rng(7)
+    for _ in range(150):
+        altered = list(parts)
+        which = int(rng.integers(len(parts)))
+        cut = int(rng.integers(len(parts[which])))
+        altered[which] = [
+            parts[which][:cut],
+            parts[which] + rng.bytes(1 + cut % 5),
+            parts[which][:cut] + rng.bytes(3) + parts[which][cut + 3 :],
+            parts[which][cut:] + parts[which][:cut],
+        ][int(rng.integers(4))]
+        if altered != parts:
+            assert verdict_of(lambda altered=altered: receive(altered)) is not Verdict.VERIFIED
+
+
+def test_an_accept_is_not_believed_with_a_flipped_bit():
+    world = federation(3, size=9)
+    setting = stage(world)
+    accept = play_out(setting).accepts[0]
+    data = accept.encode()
+    for bit in range(8 * len(data)):
+        try:
+            got = Accept.decode(_flipped([data], bit)[0])
+        except LrdpError:
+            continue
+        _, receipt = server.conclude(setting.published, [got])
+        assert receipt.accepts == ()
+
+
+def test_the_consortium_key_is_not_a_member():
+    assert CONSORTIUM.name not in federation(3).session.registry.by_name
