@@ -35,6 +35,11 @@ class Fleet:
     steps: NDArray[np.int64]
 
     def __post_init__(self) -> None:
+        for name in ("starts", "numbers", "steps"):
+            if not np.issubdtype(getattr(self, name).dtype, np.integer):
+                raise InvalidInput(
+                    f"{name} must hold whole numbers: a fraction of a step has no cost that would be known."
+                )
         if len(self.starts) < 1 or self.starts[0] != 0 or self.starts[-1] != len(self.numbers):
             raise InvalidInput("starts must run from 0 to the number of entries: some entry would belong to no client.")
         if (np.diff(self.starts) < 0).any() or len(self.numbers) != len(self.steps):
@@ -52,7 +57,7 @@ class Fleet:
         for history in histories:
             for mechanism, count in history.items():
                 numbers.append(number_of.setdefault(mechanism, len(number_of)))
-                steps.append(count)
+                steps.append(limits.whole("steps", count, 1, "books hold steps that were taken"))
             starts.append(len(numbers))
         return cls(
             adjacency=adjacency,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+from numbers import Real
 
 from lrdp.errors import InvalidInput
 
@@ -16,6 +17,14 @@ def positive(name: str, value: float, reason: str) -> float:
     number = _number(name, value)
     if not 0.0 < number < math.inf:
         raise InvalidInput(f"{name} must be above 0 and finite, got {value}: {reason}.")
+    return number
+
+
+def between(name: str, value: float, least: float, most: float, reason: str) -> float:
+    """Return ``value`` as a float if least ≤ value ≤ most."""
+    number = _number(name, value)
+    if not least <= number <= most:
+        raise InvalidInput(f"{name} must lie between {least:g} and {most:g}, got {value}: {reason}.")
     return number
 
 
@@ -46,8 +55,7 @@ def whole(name: str, value: int, least: int, reason: str) -> int:
     return number
 
 
-def _number(name: str, value: float) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be a number, got {value!r}.") from None
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, Real):  # a text that reads as a number is not one
+        raise InvalidInput(f"{name} must be a number, got {value!r}.")
+    return float(value)

@@ -20,6 +20,7 @@ from lrdp.errors import InvalidInput, Unsupported
 
 _MOST_DRAWS = 60  # one record drawn more often than this into one batch with replacement: probability below 1e-80
 _LEAST_LOG_WEIGHT = -50.0  # rarer than 2e-22: far below the rounding that a loss distribution charges to δ anyway
+_NOISE = (1e-6, 1e9)
 _ROUND_UP = 1 + 1e-9  # above the relative error of the incomplete beta function
 
 
@@ -39,6 +40,7 @@ class Mechanism:
 
     def __post_init__(self) -> None:
         limits.positive("noise_multiplier", self.noise_multiplier, "noise is what hides a record")
+        limits.between("noise_multiplier", self.noise_multiplier, *_NOISE, "beyond, doubles do not resolve its cost")
 
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
         """The pair that bounds this step for the given neighbours."""

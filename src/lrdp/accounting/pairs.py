@@ -81,6 +81,11 @@ class GaussianMixturePair:
 
     def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:
         self._need_one_weight("taylor")
+        if not self._base():
+            raise Unsupported(
+                "the taylor accountant needs a sampling probability below 1: the whole data set has an exact cost, so "
+                "use the rdp accountant."
+            )
         return log_excess_taylor(self.weights[0], self.deviation, orders, terms)
 
     def loss_spread(self) -> float:
@@ -90,8 +95,10 @@ class GaussianMixturePair:
         return float(np.sqrt(np.dot(density, loss**2) / density.sum()))
 
     def loss_range(self, tail: float) -> tuple[float, float]:
-        reach = float(-ndtri(tail))
-        furthest = reach + self._shifts()[self._weights() > tail].max(initial=1 / self.deviation)
+        # Half of the tail is left to the weights too small to follow, half to the ends of the others.
+        reach = float(-ndtri(tail / 2))
+        followed = self._weights() > tail / (2 * len(self.weights))
+        furthest = reach + self._shifts()[followed].max(initial=0.0)
         top = brentq(lambda z: self._above(z) - tail, 0.0, furthest + 1.0) if self._above(0.0) > tail else 0.0
         lowest, highest = self._loss_and_slope(np.array([-reach, top]))[0]
         return float(lowest), float(highest)
@@ -127,18 +134,21 @@ class GaussianMixturePair:
 
     def _loss_and_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """log(P/Q) at z standard deviations, convex and increasing, and its derivative."""
-        shifts = self._shifts()[:, None]
+        shifts, base = self._shifts()[:, None], self._base()
         exponents = shifts * z - shifts**2 / 2
-        peak = np.maximum(exponents.max(axis=0) - 600.0, 0.0)  # only far out, where exp would overflow
-        scaled = np.exp(exponents - peak)
-        near = np.log1p(self._weights() @ np.expm1(np.minimum(exponents, 600.0)))
-        with np.errstate(divide="ignore"):  # far below, where only ``near`` is read
-            loss = np.where(peak > 0, peak + np.log(self._weights() @ scaled), near)
-        slope = (self._weights() * self._shifts()) @ scaled * np.exp(peak - loss)
+        highest = exponents.max(axis=0)
+        peak = np.maximum(highest - 600.0, 0.0) if base else highest  # so that exp neither overflows nor vanishes
+        rest = base * np.exp(-peak) if base else 0.0
+        far = peak + np.log(rest + self._weights() @ np.exp(exponents - peak))
+        small = np.clip(self._weights() @ np.expm1(np.minimum(exponents, 600.0)), -0.5, 1.0)
+        loss = np.where(np.abs(far) < 0.1, np.log1p(small), far)  # near 0 the logarithm of 1 + small is exact
+        slope = (self._weights() * self._shifts()) @ np.exp(exponents - loss)
         return loss, slope
 
     def _position(self, losses: FloatArray) -> FloatArray:
         """Where the loss takes each value: -∞ below its infimum log w₀; explicit for one weight."""
+        if not self._base():
+            return losses * self.deviation + 1 / (2 * self.deviation)
         with np.errstate(divide="ignore", invalid="ignore"):
             excess = (np.expm1(losses) + sum(self.weights)) / self.weights[0]
             z = np.where(excess > 0, np.log(excess) * self.deviation + 1 / (2 * self.deviation), -np.inf)

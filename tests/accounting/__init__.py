@@ -1,0 +1,1 @@
+"""The accountant held to its oracles, its peers and its promises."""
