@@ -124,6 +124,6 @@ def _between(low: float, high: float) -> FloatArray:
 def _merged(
     orders: FloatArray, values: FloatArray, more_orders: FloatArray, more_values: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    orders, values = np.append(orders, more_orders), np.append(values, more_values)
+    orders, values = np.concatenate([orders, more_orders]), np.concatenate([values, more_values])
     sorting = np.argsort(orders)
     return orders[sorting], values[sorting]

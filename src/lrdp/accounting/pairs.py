@@ -47,8 +47,11 @@ class DominatingPair(Protocol):
 
 def log_excess(pairs: Sequence[DominatingPair], orders: FloatArray) -> FloatArray:
     """log(A - 1) of each pair, one row each; pairs of one kind are evaluated together."""
+    kinds = {type(pair) for pair in pairs}
+    if len(kinds) == 1:
+        return kinds.pop().log_excess_together(pairs, orders)
     result = np.empty((len(pairs), len(orders)))
-    for kind in {type(pair) for pair in pairs}:
+    for kind in kinds:
         rows = [row for row, pair in enumerate(pairs) if type(pair) is kind]
         result[rows] = kind.log_excess_together([pairs[row] for row in rows], orders)
     return result
