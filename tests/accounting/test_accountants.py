@@ -97,7 +97,7 @@ def test_more_noise_costs_less(
     n=st.integers(20, 9000),
     noise=st.floats(0.8, 12.0),
     kind=st.sampled_from([FixedSizeGaussian, PoissonGaussian]),
-    steps=st.integers(1, 800),
+    steps=st.integers(1, 60),
 )
 def test_a_larger_share_of_the_data_costs_more(
     accountant: Accountant, renyi: bool, data: st.DataObject, n: int, noise: float, kind: type, steps: int
