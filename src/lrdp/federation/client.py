@@ -1,0 +1,204 @@
+"""A client in a federation: the one place that decides what leaves it.
+
+The order is *validate → charge → sample → clip → noise → commit → send*; :meth:`Participant.work` is it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from lrdp.errors import AlreadyAnswered, InvalidInput, LedgerDamaged, NotVerified, Refused
+from lrdp.federation.catching_up import Behind, agreed_session, caught_up, last_verified
+from lrdp.federation.frames import Frame
+from lrdp.federation.home import ClientHome
+from lrdp.federation.layout import pack_values, unpack_values
+from lrdp.federation.messages import (
+    NOWHERE,
+    Accepted,
+    Announcement,
+    Answer,
+    Closing,
+    Declined,
+    Done,
+    Hello,
+    Here,
+    Tagged,
+    Work,
+    read_message,
+    to_frame,
+)
+from lrdp.federation.orders import Order
+from lrdp.federation.standing import Standing
+from lrdp.federation.task import Workbench
+from lrdp.integrity import Verdict, Wire, client, quantise
+from lrdp.integrity.messages import NONCE_SIZE
+from lrdp.integrity.verdicts import rejection
+from lrdp.ledger import Head, Ledger, Reply
+from lrdp.training import private_update
+
+_LOG: Final = logging.getLogger("lrdp.client")
+_OWN: Final = "an exception's text may tell about the data, so the server is told a constant"
+_SPARE_BYTES: Final = 64 << 20
+_CODES: Final[dict[type[Exception], str]] = {
+    Behind: "behind",
+    AlreadyAnswered: "answered",
+    LedgerDamaged: "ledger",
+    InvalidInput: "invalid",
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A paid and noised update, and the round whose model it was trained from."""
+
+    reply: Reply
+    trained_from: int
+
+
+class Participant:
+    """One client: bytes in, bytes out. Nothing is kept between two messages that a restart would lose."""
+
+    def __init__(self, home: ClientHome, bench: Workbench) -> None:
+        self._home, self._bench = home, bench
+        self._standing = Standing(home.folder / "session")
+
+    def handle(self, given: Frame) -> Frame:
+        """The answer to a message; a refusal, whatever went wrong, is a constant."""
+        try:
+            with self._standing.locked():
+                return to_frame(self._answer(given))
+        except Refused as refused:
+            return self._declined(refused, str(refused.refusal.value))
+        except NotVerified as found:
+            return self._declined(found, str(found.verdict.value))
+        except tuple(_CODES) as problem:
+            return self._declined(problem, next(code for kind, code in _CODES.items() if isinstance(problem, kind)))
+        except Exception as problem:  # noqa: BLE001 — see _OWN
+            _LOG.exception("a message failed; %s", _OWN)
+            return self._declined(problem, "failed")
+
+    def _answer(self, given: Frame) -> Answer:
+        most = self._home.policy().model.max_bytes
+        if given.size > 2 * most + _SPARE_BYTES:
+            raise InvalidInput(f"the message has {given.size} bytes, model.max_bytes is {most}: it was not decoded.")
+        question: Any = read_message(given)
+        answers: dict[type, Callable[[Any], Answer]] = {
+            Hello: self.hello,
+            Work: self.work,
+            Announcement: self.announcement,
+            Closing: self.closing,
+        }
+        if type(question) not in answers:
+            raise InvalidInput(f"{type(question).__name__} is an answer: a client is asked questions.")
+        return answers[type(question)](question)
+
+    def hello(self, hello: Hello) -> Here:
+        """Enter the session, if its registry is the one the policy pins and its model is the client's own."""
+        identity, proposed = self._home.identity(), to_frame(hello).head
+        agreed_session(hello, self._home.policy(), identity, self._bench.layout)
+        if proposed != self._standing.agreed():
+            self._standing.agree(proposed)
+        state = self._standing.load(identity)
+        if state is None:
+            return Here(name=identity.name, round=0, head=NOWHERE)
+        position = last_verified(state).position
+        return Here(name=identity.name, round=position.round, head=position.head)
+
+    def work(self, work: Work) -> Done:
+        """One private update: *validate → charge → sample → clip → noise → commit → send*."""
+        ready, accept = self._up_to_date(work)
+        begun = client.begin(ready, Wire(ready.position).read_train(work.train)) if work.train else None
+        with closing(self._home.ledger()) as ledger:
+            self._witness(ledger, work.heads)
+            made = self._trained(ledger, Order.decode(work.order), ready) if work.order else self._waiting(ledger)
+            answer = Done(trained_from=made.trained_from, head=made.reply.head, accept=accept)
+            if begun is None:
+                self._standing.wait_with(made.reply.charge, made.trained_from)
+                return answer
+            values = unpack_values(made.reply.body, ready.position.session.parameters.point)
+            committed, update = client.reveal(client.commit(begun, values, os.urandom(NONCE_SIZE)))
+            self._standing.save(committed)
+            ledger.sent(made.reply)
+        return replace(answer, update=Wire(ready.position).update(update), values=made.reply.body)
+
+    def _witness(self, ledger: Ledger, heads: tuple[str, ...]) -> None:
+        """A head that this ledger signed and does not contain stops everything; from any other nothing follows."""
+        for head in heads:
+            with suppress(InvalidInput):
+                ledger.witness(Head.decode(head))
+
+    def _trained(self, ledger: Ledger, order: Order, ready: client.Ready) -> Made:
+        """The noised update of this order: from the outbox if it was made before, or else paid for and made now."""
+        bench, position = self._bench, ready.position
+        request = order.request(self._home.policy(), position, ready.model)
+        reply = ledger.reply_to(request)
+        if reply is None:
+            receipt = ledger.charge(request)
+            bench.layout.write(ready.model, bench.model)
+            update = private_update(receipt, bench.task(request, order.learning_rate))
+            point = position.session.parameters.point
+            whole = quantise(bench.layout.flat(update.delta), point).values
+            reply = ledger.ready(receipt, pack_values(whole, point))
+        return Made(reply, position.round)
+
+    def _waiting(self, ledger: Ledger) -> Made:
+        charge, trained_from = self._standing.waiting()
+        for reply in ledger.unsent():
+            if reply.charge == charge:
+                return Made(reply, trained_from)
+        raise Behind("no update waits here: nothing was trained ahead, or it was sent.")
+
+    def announcement(self, given: Announcement) -> Tagged:
+        """Check what the server published, and sign one's tag for it."""
+        state = self._standing.load(self._home.identity())
+        if not isinstance(state, client.Committed | client.Tagged):
+            raise Behind("this client has committed to nothing that could be published.")
+        wire = Wire(last_verified(state).position)
+        publish = wire.read_publish(given.publish, given.aggregate or b"")
+        if isinstance(state, client.Tagged) and state.header != publish.header:
+            raise rejection(Verdict.STALE_CONTEXT, "another PUBLISH was answered in this attempt")
+        committed = state.committed if isinstance(state, client.Tagged) else state
+        tagged, tag = client.answer(committed, publish)
+        self._standing.save(tagged)
+        return Tagged(tag=wire.tag(tag))
+
+    def closing(self, given: Closing) -> Accepted:
+        """Finish the round: everybody's tags prove the sum, and only now does the client move to the next model."""
+        state = self._standing.load(self._home.identity())
+        if not isinstance(state, client.Tagged):
+            raise Behind("this client has signed no tag that is open.")
+        return Accepted(accept=self._settled(state, given.tags)[1])
+
+    def _settled(self, state: client.Tagged, tags: bytes) -> tuple[client.Ready, bytes]:
+        wire = Wire(state.ready.position)
+        ready, accept = client.settle(state, wire.read_tags(tags, state.header))
+        self._standing.save(ready)
+        return ready, wire.accept(accept)
+
+    def _up_to_date(self, work: Work) -> tuple[client.Ready, bytes]:
+        """The verified state to train from, and the ACCEPT of the round that the message ended."""
+        identity = self._home.identity()
+        state = self._standing.load(identity)
+        accept = b""
+        if isinstance(state, client.Tagged) and work.tags:
+            state, accept = self._settled(state, work.tags)
+        if work.model is None:
+            if state is None:
+                raise Behind("this client has no model: it needs the receipts from the first round on, and the model.")
+            return last_verified(state), accept
+        hello = read_message(Frame(self._standing.agreed() or b""))
+        if not isinstance(hello, Hello):
+            raise Behind("this client has not been greeted.")
+        session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
+        ready = caught_up(identity, session, state, work)
+        self._standing.save(ready)
+        return ready, accept
+
+    def _declined(self, problem: Exception, code: str) -> Frame:
+        _LOG.warning("refused (%s): %s", code, problem)
+        return to_frame(Declined(code=code))

@@ -1,0 +1,80 @@
+"""A whole consortium in one folder, for simulations and demonstrations.
+
+In the field each client makes its own keys with `lrdp keys new` and `lrdp init`, and nobody holds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lrdp.accounting import Training
+from lrdp.federation.home import ClientHome
+from lrdp.integrity import Identity, Registry, keys, new_identity
+from lrdp.integrity import registry as registries
+from lrdp.ledger.policy import Identity as PolicyIdentity
+from lrdp.ledger.starting import Home, open_budget, write_policy
+
+_UNPINNED: Final = 'registry_sha256 = ""'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consortium:
+    """The folders of a server and its clients."""
+
+    folder: Path
+
+    @property
+    def server_folder(self) -> Path:
+        """Where receipts and heads go."""
+        return self.folder / "server"
+
+    def client(self, name: str) -> ClientHome:
+        return ClientHome(folder=self.folder / "clients" / name)
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "clients").iterdir())
+
+    def server_identity(self) -> Identity:
+        return keys.load(self.server_folder / "identity.pem")
+
+    def registry(self) -> Registry:
+        return Registry.decode((self.folder / "registry").read_bytes())
+
+
+def found(folder: Path, trainings: Mapping[str, Training], *, unit: str = "record") -> Consortium:
+    """Keys for everybody, a signed registry, and for each client a policy and an open budget of its own."""
+    consortium = Consortium(folder=folder)
+    identities = {name: new_identity(name) for name in trainings}
+    registry = _signed_registry(list(identities.values()))
+    consortium.server_folder.mkdir(parents=True)
+    keys.save(new_identity("server"), consortium.server_folder / "identity.pem")
+    (folder / "registry").write_bytes(registry.encode())
+    for name, training in trainings.items():
+        home = Home(folder=consortium.client(name).folder)
+        write_policy(home, PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1), training)
+        pin(home, registry)
+        with closing(open_budget(home, training.rounds)):
+            keys.save(identities[name], consortium.client(name).identity_file)
+    return consortium
+
+
+def pin(home: Home, registry: Registry) -> None:
+    """Write the registry's hash into a policy that has none."""
+    text = home.policy.read_text(encoding="utf-8")
+    home.policy.write_text(text.replace(_UNPINNED, f'registry_sha256 = "{registry.digest.hex()}"'), encoding="utf-8")
+
+
+def _signed_registry(identities: Sequence[Identity]) -> Registry:
+    consortium = new_identity("consortium")
+    unsigned = Registry(
+        version=1,
+        first_round=0,
+        previous=registries.NO_PREVIOUS,
+        consortium=consortium.member.signing_key,
+        members=tuple(identity.member for identity in identities),
+    )
+    return registries.sign(unsigned, consortium)

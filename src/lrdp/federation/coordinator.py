@@ -1,0 +1,216 @@
+"""The server's side of a session: who stands where, what each client must be sent, and what came of it.
+
+It knows nothing of Flower. A synchronous and an asynchronous loop drive it alike: greet, close, invite, take, announce,
+tag, conclude.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from lrdp.federation.archive import Archive
+from lrdp.federation.layout import Layout, raw, unpack_values
+from lrdp.federation.messages import Announcement, Closing, Done, Hello, Here, Work
+from lrdp.federation.orders import Order
+from lrdp.integrity import Position, Receipt, Wire, checks, endorse, server
+from lrdp.integrity.fixed_point import Model
+from lrdp.integrity.schemes import transcript_challenge
+from lrdp.integrity.server import Gathering, Idle, Published
+
+State = TypeVar("State")
+_NOWHERE: Final = -1
+
+
+@dataclass(frozen=True)
+class Concluded:
+    """A round that ended: where it began, its receipt, and the tags that prove it to those who took part."""
+
+    position: Position
+    receipt: Receipt
+    tags: bytes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.receipt.header.names
+
+    @property
+    def accepted(self) -> bool:
+        """Whether so many accepted it that a client that was absent believes in it."""
+        return len(self.receipt.accepts) >= self.position.session.parameters.quorum(len(self.names))
+
+
+class Coordinator:
+    """One session from its first model on."""
+
+    def __init__(self, idle: Idle, hello: Hello, layout: Layout, archive: Archive) -> None:
+        self._idle, self.hello, self.layout, self._archive = idle, hello, layout, archive
+        self._gathering: Gathering | None = None
+        self._published: Published | None = None
+        self._history: list[Concluded] = []
+        self._written = 0
+        self._standing: dict[str, int] = {}
+        self._owed: dict[str, int] = {}
+        self._shown: tuple[Model, memoryview] | None = None
+
+    @property
+    def round(self) -> int:
+        """The round to come."""
+        return self._idle.position.round
+
+    @property
+    def model(self) -> Model:
+        """The model after the last round that was concluded."""
+        return self._idle.model
+
+    @property
+    def least(self) -> int:
+        """How few can make a round."""
+        return self._idle.position.session.parameters.min_roster
+
+    @property
+    def history(self) -> tuple[Concluded, ...]:
+        """Every round that was concluded."""
+        return tuple(self._history)
+
+    # ------------------------------------------------------------------------------------------------- who stands where
+    def greet(self, here: Here) -> None:
+        """A client said where it stands; what it has not verified it will be shown."""
+        heads = [ended.position.head for ended in self._history] + [self._idle.position.head]
+        known = here.round < len(heads) and heads[here.round] == here.head
+        self._standing[here.name] = here.round if known else _NOWHERE
+
+    def forget(self, name: str) -> None:
+        """Whoever declined may have lost its place: it is asked again."""
+        self._standing.pop(name, None)
+
+    def _current(self, name: str) -> bool:
+        took_part = name in self._owed and self._owed[name] == self.round - 1
+        return took_part or self._standing.get(name) == self.round
+
+    def must_close(self, names: Collection[str]) -> bool:
+        """Whether somebody invited was not there, and so needs the last round's receipt with its quorum."""
+        return bool(self.open_tags()) and any(not self._current(name) for name in names)
+
+    # -------------------------------------------------------------------------------------------------- closing a round
+    def open_tags(self) -> dict[str, Closing]:
+        """For everybody who took part in the last round and has not accepted it yet."""
+        last = len(self._history) - 1
+        return {name: Closing(tags=self._history[last].tags) for name, owed in self._owed.items() if owed == last}
+
+    def accept(self, name: str, data: bytes) -> None:
+        """An ACCEPT of the round that this client owed one for; raises NotVerified if it is no ACCEPT."""
+        number = self._owed.get(name)
+        if number is None:
+            return
+        ended = self._history[number]
+        receipt = endorse(ended.position, ended.receipt, [Wire(ended.position).read_accept(data)])
+        if len(receipt.accepts) > len(ended.receipt.accepts):
+            self._history[number] = replace(ended, receipt=receipt)
+            self._standing[name] = number + 1
+            del self._owed[name]
+
+    # ---------------------------------------------------------------------------------------------------------- a round
+    def invite(self, names: Sequence[str], order: Order | None) -> dict[str, Work]:
+        """Open a round; without an order it is for updates that wait at the clients."""
+        self._gathering, train = server.open_round(self._idle, names)
+        opened = Wire(self._idle.position).train(train)
+        asked = b"" if order is None else order.encode()
+        return {name: replace(self._brought_up(name), order=asked, train=opened) for name in train.invited}
+
+    def order_ahead(self, name: str, order: Order) -> Work:
+        """Train now, for a round to come."""
+        return replace(self._brought_up(name), order=order.encode())
+
+    def _brought_up(self, name: str) -> Work:
+        """The tags of the last round it took part in, and the receipts of those it did not."""
+        owed = self._owed.get(name)
+        work = Work(heads=self._archive.heads_of(name), tags=b"" if owed is None else self._history[owed].tags)
+        if self._current(name):
+            return work
+        first = max(0, self._standing.get(name, _NOWHERE)) if owed is None else owed + 1
+        missed = tuple(ended.receipt.encode() for ended in self._history[first:])
+        return replace(work, receipts=missed, model=self._model_bytes())
+
+    def _model_bytes(self) -> memoryview:
+        """The same object for all who need it in a round, so that it is serialised once."""
+        if self._shown is None or self._shown[0] is not self.model:
+            self._shown = self.model, raw(self.model)
+        return self._shown[1]
+
+    def reached(self, name: str, done: Done) -> None:
+        """What every Done tells: the ledger's head, the ACCEPT of an earlier round, and that it is up to date."""
+        self._archive.keep_head(name, done.head)
+        if done.accept:
+            self.accept(name, done.accept)
+        if name not in self._owed:
+            self._standing[name] = self.round
+
+    def take(self, done: Done) -> str:
+        """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
+        gathering = _there(self._gathering)
+        values = unpack_values(done.values or b"", self._idle.position.session.parameters.point)
+        update = Wire(self._idle.position).read_update(done.update, raw(values))
+        self._gathering = server.admit(server.enlist(gathering, update.pledge), update)
+        return update.pledge.name
+
+    def announce(self) -> tuple[Announcement, tuple[str, ...]]:
+        """Sum what was admitted, and publish it to those whose it is."""
+        self._published, publish = server.publish(_there(self._gathering))
+        self.write_down()
+        head = Wire(self._idle.position).publish(publish)
+        return Announcement(publish=head, aggregate=raw(publish.aggregate)), publish.header.names
+
+    def tag(self, data: bytes) -> str:
+        """A participant's tag; raises NotVerified where it does not hold."""
+        tag = Wire(self._idle.position).read_tag(data)
+        self._published = server.collect(_there(self._published), tag)
+        return tag.name
+
+    @property
+    def missing_tags(self) -> set[str]:
+        """Who has yet to sign what was published."""
+        published = _there(self._published)
+        return set(published.header.names) - {tag.name for tag in published.tags}
+
+    def proved(self) -> bool:
+        """Whether the tags sum up, as every participant will find: the masks cancel, so the server can tell too."""
+        published = _there(self._published)
+        tally = checks.Tally(
+            position=self._idle.position,
+            header=published.header,
+            tags=published.tags,
+            expected=transcript_challenge(published.header, published.aggregate.size).tag(published.aggregate),
+        )
+        return checks.tags_sum_up(tally)
+
+    def conclude(self) -> Concluded:
+        """All tags are in: the next model."""
+        published = _there(self._published)
+        position = published.idle.position
+        self._idle, receipt = server.conclude(published, [])
+        tags = Wire(position).tags(server.all_tags(published), receipt.header)
+        ended = Concluded(position, receipt, tags)
+        self._owed.update(dict.fromkeys(ended.names, len(self._history)))
+        self._history.append(ended)
+        self._gathering = self._published = None
+        return ended
+
+    def give_up(self) -> None:
+        """Another attempt of the same round, from the same model; updates that were sent cost nothing when resent."""
+        self._idle = replace(self._idle, attempt=self._idle.attempt + 1)
+        self._gathering = self._published = None
+
+    def write_down(self) -> None:
+        """Keep the heads, and the receipts in order as far as each has its quorum: others prove nothing."""
+        self._archive.save_heads()
+        while self._written < len(self._history) and self._history[self._written].accepted:
+            self._archive.append(self._history[self._written].receipt)
+            self._written += 1
+
+
+def _there(state: State | None) -> State:
+    if state is None:
+        raise RuntimeError("the steps of a round were called out of order.")
+    return state

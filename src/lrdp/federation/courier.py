@@ -1,0 +1,67 @@
+"""Exchanges with clients over a Flower grid, by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from lrdp.federation.coordinator import Coordinator
+from lrdp.federation.messages import Accepted, Answer, Declined, Here, Question
+from lrdp.federation.nodes import SILENT, Nodes
+
+_LOG: Final = logging.getLogger("lrdp.server")
+
+
+class Courier:
+    """Knows which node has which name, and who stands where."""
+
+    def __init__(self, grid: Grid, coordinator: Coordinator, timeout: float) -> None:
+        self._grid, self._coordinator, self.timeout = grid, coordinator, timeout
+        self._nodes = Nodes()
+
+    def messages(self, questions: Mapping[str, Question]) -> list[Message]:
+        return self._nodes.addressed(questions, str(self._coordinator.round), self.timeout)
+
+    def answers(self, asked: Iterable[Message], replies: Iterable[Message]) -> dict[str, Answer]:
+        """By name; who did not answer is silent, and whoever declined is greeted anew."""
+        messages = list(asked)
+        given = self._nodes.answered(messages, replies)
+        named = {
+            message.metadata.dst_node_id: self._nodes.name_of(message.metadata.dst_node_id) for message in messages
+        }
+        found = {name: given.get(node, SILENT) for node, name in named.items() if name is not None}
+        for name, answer in found.items():
+            if isinstance(answer, Declined):
+                _LOG.info("%s declined: %s", name, answer.code)
+                self._nodes.forget(name)
+                self._coordinator.forget(name)
+        return found
+
+    def exchange(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
+        """Ask, wait, and hear."""
+        asked = self.messages(questions)
+        return self.answers(asked, self._grid.send_and_receive(asked, timeout=self.timeout))
+
+    def present(self) -> list[str]:
+        """The names of those who are there; newcomers are greeted first."""
+        ids = self._nodes.present(self._grid)
+        unknown = self._nodes.unknown(ids)
+        asked = self._nodes.greetings(unknown, self._coordinator.hello, self.timeout)
+        replies = self._grid.send_and_receive(asked, timeout=self.timeout) if asked else []
+        for node, answer in self._nodes.answered(asked, replies).items():
+            if isinstance(answer, Here):
+                self._nodes.introduce(node, answer)
+                self._coordinator.greet(answer)
+            elif isinstance(answer, Declined):
+                _LOG.warning("node %d is not in the session: %s", node, answer.code)
+        return self._nodes.names(ids)
+
+    def close(self) -> None:
+        """Bring home the ACCEPTs of the last round."""
+        for name, answer in self.exchange(self._coordinator.open_tags()).items():
+            if isinstance(answer, Accepted):
+                self._coordinator.accept(name, answer.accept)

@@ -1,0 +1,66 @@
+"""From answers to a verified round: admit, publish, gather tags. The same for synchronous and asynchronous servers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from lrdp.errors import LrdpError
+from lrdp.federation.coordinator import Coordinator
+from lrdp.federation.courier import Courier
+from lrdp.federation.messages import Answer, Declined, Done, Tagged
+from lrdp.federation.progress import RoundReport
+
+_LOG: Final = logging.getLogger("lrdp.server")
+
+
+def gathered(coordinator: Coordinator, answers: Mapping[str, Answer]) -> RoundReport:
+    """Admit the updates among the answers; who declined, and what was not admissible, is noted."""
+    model, declined, staleness = coordinator.round, dict[str, str](), dict[str, int]()
+    for name, answer in answers.items():
+        try:
+            if isinstance(answer, Done):
+                coordinator.reached(name, answer)
+                staleness[coordinator.take(answer)] = model - answer.trained_from
+            else:
+                declined[name] = answer.code if isinstance(answer, Declined) else "invalid"
+        except LrdpError as problem:
+            _LOG.warning("the update of %s was not admitted: %s", name, problem)
+            declined[name] = "inadmissible"
+    return RoundReport(model=model, participants=tuple(sorted(staleness)), declined=declined, staleness=staleness)
+
+
+def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> RoundReport:
+    """Publish and gather tags; what cannot be proved is given up, and may be tried again from the same model."""
+    problem = ""
+    if len(report.participants) < coordinator.least:
+        problem = f"{len(report.participants)} updates, {coordinator.least} make a round"
+    else:
+        announcement, names = coordinator.announce()
+        for _ in range(2):  # who was silent is asked once more for the same tag
+            answers = courier.exchange({name: announcement for name in names if name in coordinator.missing_tags})
+            for name, answer in answers.items():
+                problem = _tagged(coordinator, name, answer) or problem
+            if not coordinator.missing_tags:
+                break
+        if not coordinator.missing_tags and coordinator.proved():
+            coordinator.conclude()
+            return replace(report, verified=True)
+        missing = ", ".join(sorted(coordinator.missing_tags))
+        problem = problem or (f"no tag of {missing}" if missing else "sum-mismatch: a participant's tag is wrong")
+    coordinator.give_up()
+    return replace(report, problem=problem)
+
+
+def _tagged(coordinator: Coordinator, name: str, answer: Answer) -> str:
+    """What is wrong with an answer to PUBLISH, if anything."""
+    if not isinstance(answer, Tagged):
+        return f"{name}: {answer.code if isinstance(answer, Declined) else 'invalid'}"
+    try:
+        coordinator.tag(answer.tag)
+    except LrdpError as problem:
+        _LOG.warning("the tag of %s does not hold: %s", name, problem)
+        return f"{name}: invalid tag"
+    return ""

@@ -1,0 +1,119 @@
+"""Verified averaging as a Flower strategy: it stands where FedAvg stood.
+
+Each round has two exchanges. *Work* goes out and noised, committed updates come back; the sum is *announced* and signed
+tags come back. All tags together prove the sum: they travel with the next round's Work, or in a small exchange of their
+own where a client that was absent must be shown that the others accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from lrdp.errors import InvalidInput
+from lrdp.federation.coordinator import Coordinator
+from lrdp.federation.courier import Courier
+from lrdp.federation.progress import Observe, silence
+from lrdp.federation.rounds import gathered, settled
+from lrdp.federation.terms import Terms
+
+EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
+_LOG: Final = logging.getLogger("lrdp.server")
+_SPENT: Final = ("budget", "run-quota")
+_POLL_SECONDS: Final = 0.5
+
+
+class VerifiedAverage(Strategy):
+    """The uniform average of noised updates, in rounds that every participant verifies."""
+
+    def __init__(self, terms: Terms, observe: Observe = silence) -> None:
+        self._terms, self._observe = terms, observe
+        self._coordinator: Any = None
+        self._courier: Any = None
+        self._asked: list[Message] = []
+        self._exhausted: set[str] = set()
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The session that runs, or ran last."""
+        if self._coordinator is None:
+            raise InvalidInput("there is no session yet: call start().")
+        session: Coordinator = self._coordinator
+        return session
+
+    def start(  # noqa: PLR0913 — Flower's own signature
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFunction | None = None,
+    ) -> Result:
+        """Flower's loop; then one small exchange, so that the last round is accepted too."""
+        self._coordinator = self._terms.open(initial_arrays)
+        self._courier = Courier(grid, self._coordinator, timeout)
+        self._order = self._terms.order.with_config(train_config or {})
+        result = super().start(grid, initial_arrays, num_rounds, timeout, None, evaluate_config, evaluate_fn)
+        self._courier.close()
+        self._coordinator.write_down()
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Who takes part, and what each is sent."""
+        names = self._terms.choose(self._coordinator.round, self._wait_for_clients())
+        if self._coordinator.must_close(names):
+            self._courier.close()
+        self._asked = self._courier.messages(self._coordinator.invite(names, self._order))
+        return self._asked
+
+    def _wait_for_clients(self) -> list[str]:
+        deadline = time.monotonic() + self._courier.timeout
+        while True:
+            names = [name for name in self._courier.present() if name not in self._exhausted]
+            if len(names) >= self._coordinator.least:
+                return names
+            if time.monotonic() > deadline:
+                raise InvalidInput(
+                    f"{len(names)} clients are there, {self._coordinator.least} make a round: start more SuperNodes, "
+                    f"or give those that are there more budget."
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Admit what holds, publish the sum, gather the tags; the model moves only if all are there."""
+        report = gathered(self._coordinator, self._courier.answers(self._asked, replies))
+        self._exhausted |= {name for name, code in report.declined.items() if code in _SPENT}
+        report = settled(self._coordinator, self._courier, report)
+        self._observe(report)
+        _LOG.info(report.line)
+        metrics = MetricRecord({"participants": len(report.participants), "declined": len(report.declined)})
+        if not report.verified:
+            return None, metrics
+        arrays = self._coordinator.layout.arrays(self._coordinator.model)
+        return ArrayRecord({name: Array(values) for name, values in arrays.items()}), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nobody: what a client measures on its data is not noised. Evaluate on public data with ``evaluate_fn``."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing was asked."""
+        return None
+
+    def summary(self) -> None:
+        """Log what is asked for."""
+        _LOG.info("verified averaging · order %s", self._order.encode().decode())

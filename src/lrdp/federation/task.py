@@ -1,0 +1,97 @@
+"""What a client trains: its own model, data and loss, from its own code and never from the server."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor, nn
+
+from lrdp.errors import Unsupported
+from lrdp.federation.layout import Layout
+from lrdp.ledger import Request
+from lrdp.training import (
+    CheckedRecords,
+    Constant,
+    Dataset,
+    Execution,
+    Optimiser,
+    PublicConstants,
+    Sgd,
+    Task,
+    check_records,
+)
+
+Loss = Callable[..., Tensor]
+Settings = Mapping[str, Any]
+_DEFAULT_RATE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTask:
+    """``dataset`` is called once, with the node's own settings; ``loss`` gives one value per example.
+
+    ``loss`` is ``loss(model, batch)``, or one of torch's losses with a ``reduction``, as in ``F.cross_entropy``.
+    """
+
+    model: Callable[[], nn.Module]
+    dataset: Callable[[Settings], Dataset]
+    loss: Loss
+    optimiser: Optimiser = field(default_factory=lambda: Sgd(rate=Constant(rate=_DEFAULT_RATE)))
+    execution: Execution = field(default_factory=Execution)
+
+
+@dataclass(frozen=True)
+class _PerExample:
+    """One of torch's losses on records ``(input, target)``."""
+
+    loss: Loss
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        inputs, targets = batch
+        return self.loss(model(inputs), targets, reduction="none")
+
+
+class Workbench:
+    """A task made ready: the model built and every record checked, once for all rounds."""
+
+    def __init__(self, task: LocalTask, settings: Settings) -> None:
+        self._task, self._settings = task, settings
+
+    @cached_property
+    def model(self) -> nn.Module:
+        return self._task.model()
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout.of_model(self.model)
+
+    @cached_property
+    def loss(self) -> Loss:
+        reduces = "reduction" in inspect.signature(self._task.loss).parameters
+        return _PerExample(self._task.loss) if reduces else self._task.loss
+
+    @cached_property
+    def records(self) -> CheckedRecords:
+        return check_records(self._task.dataset(self._settings), self.loss)
+
+    def task(self, request: Request, learning_rate: float | None) -> Task:
+        """What one request asks for, in public values only."""
+        optimiser: Any = self._task.optimiser
+        if learning_rate is not None:
+            if not hasattr(optimiser, "rate"):
+                raise Unsupported(f"{type(optimiser).__name__} has no rate that a server could set.")
+            optimiser = replace(optimiser, rate=Constant(rate=learning_rate))
+        constants = PublicConstants(
+            clip_norm=request.clip_norm, optimiser=optimiser, first_step=request.round * request.steps
+        )
+        return Task(
+            model=self.model,
+            dataset=self.records,
+            loss=self.loss,
+            constants=constants,
+            execution=self._task.execution,
+        )

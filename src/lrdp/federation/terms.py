@@ -1,0 +1,56 @@
+"""What a server brings to a session, and how it opens one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flwr.app import ArrayRecord
+
+from lrdp.federation.archive import Archive
+from lrdp.federation.catching_up import run_identifier
+from lrdp.federation.coordinator import Coordinator
+from lrdp.federation.layout import Layout
+from lrdp.federation.messages import Hello
+from lrdp.federation.orders import Order
+from lrdp.integrity import FixedPoint, Identity, Parameters, Registry, Session, SketchServer, server
+from lrdp.integrity.encoding import HASH_SIZE
+
+Choose = Callable[[int, Sequence[str]], Sequence[str]]
+
+
+def everybody(_round: int, names: Sequence[str]) -> Sequence[str]:
+    """Full participation."""
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a server brings: its keys, the consortium's registry, where receipts go, and what it asks for.
+
+    ``choose`` picks a round's participants among those present. ``order`` is public; each client's policy has the last
+    word. ``parameters`` makes the session's constants for a model of so many coordinates.
+    """
+
+    identity: Identity
+    registry: Registry
+    folder: Path
+    order: Order = field(default_factory=Order)
+    choose: Choose = everybody
+    parameters: Callable[[int], Parameters] = lambda size: Parameters(point=FixedPoint(size=size))
+
+    def open(self, arrays: ArrayRecord) -> Coordinator:
+        """Start a session from these parameters."""
+        values = {name: array.numpy() for name, array in arrays.items()}
+        layout, nonce = Layout.of_arrays(values), os.urandom(HASH_SIZE)
+        session = Session(
+            identifier=run_identifier(nonce, layout.described),
+            server_key=self.identity.member.signing_key,
+            parameters=self.parameters(layout.size),
+            registry=self.registry,
+        )
+        idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
+        hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described)
+        return Coordinator(idle, hello, layout, Archive(self.folder, session))
