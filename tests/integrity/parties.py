@@ -19,6 +19,7 @@ from lrdp.integrity.registry import NO_PREVIOUS, Registry, sign
 from lrdp.integrity.schemes import SketchServer, sketch_client
 from lrdp.integrity.session import Method, Parameters, Session
 from lrdp.integrity.verdicts import Verdict
+from lrdp.integrity.wire import Wire
 
 Whole = fixed_point.Whole
 
@@ -71,7 +72,8 @@ def federation(
     count: int, size: int = 37, method: Method = Method.SKETCH, seed: int = 0, session: str = "first", **options: Any
 ) -> Federation:
     rng = options.pop("rng", None) or np.random.default_rng(seed)
-    identities = [identity(f"c{index:03d}") for index in range(count)]
+    letters = options.pop("name_letters", 4)
+    identities = [identity(f"c{index:0{letters - 1}d}") for index in range(count)]
     bits = {key: options.pop(key) for key in ("update_bits", "fraction_bits") if key in options}
     parameters = Parameters(point=FixedPoint(size=size, **bits), method=method, **options)
     shared = Session(
@@ -109,6 +111,10 @@ class Stage:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self.committed))
+
+    @property
+    def wire(self) -> Wire:
+        return Wire(self.published.idle.position)
 
     @property
     def point(self) -> FixedPoint:

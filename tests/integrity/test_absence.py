@@ -73,6 +73,17 @@ def test_republishing_without_the_silent_is_verified_and_shows_its_update():
     assert revealed.tolist() == scene.committed["c004"].values.tolist()
 
 
+def test_a_tag_lost_on_the_way_is_given_again_and_no_other():
+    scene = stage(federation(4))
+    tagged, tag = client.answer(scene.committed["c000"], scene.publish)
+    assert client.answer_again(tagged, scene.publish) == tag
+    altered = scene.publish.aggregate.copy()
+    altered[0] += 1
+    other = scene.resign(altered)
+    assert verdict_of(lambda: client.answer(scene.committed["c000"], other)) is Verdict.VERIFIED
+    assert verdict_of(lambda: client.answer_again(tagged, other)) is Verdict.STALE_CONTEXT
+
+
 def test_a_client_that_never_saw_publish_goes_back():
     scene = stage(federation(4))
     back = client.abandon(scene.committed["c000"])

@@ -11,7 +11,19 @@ from hypothesis.extra.numpy import arrays
 from integrity.parties import federation, play_out, stage
 from lrdp.errors import InvalidInput
 from lrdp.integrity import client, fixed_point
-from lrdp.integrity.fixed_point import LARGE, SMALL, FixedPoint, inspect, model_hash, next_model, quantise
+from lrdp.integrity.fixed_point import (
+    LARGE,
+    SMALL,
+    FixedPoint,
+    Room,
+    Step,
+    aggregate_hash,
+    combine,
+    inspect,
+    model_hash,
+    next_model,
+    quantise,
+)
 from lrdp.integrity.session import Parameters
 from lrdp.integrity.verdicts import Verdict
 from oracles import integrity_reference as reference
@@ -113,11 +125,44 @@ def test_sums_are_int32_while_they_fit():
     assert point.bound(256) == 2**31 - 256
 
 
+@pytest.mark.parametrize("count", [1, 3, 7, 300])
+def test_the_server_makes_in_one_pass_what_clients_compute(count):
+    rng = np.random.default_rng(count)
+    size = fixed_point.CHUNK + 77
+    point = FixedPoint(size=size)
+    model = rng.standard_normal(size).astype("<f4")
+    updates = [rng.integers(-point.most, point.most, size, endpoint=True).astype(SMALL) for _ in range(count)]
+    made = combine(updates, model, point)
+    assert made.aggregate.tolist() == np.sum(updates, axis=0, dtype=np.int64).tolist()
+    assert made.next_model.tobytes() == next_model(model, made.aggregate, count, point).tobytes()
+    assert (made.aggregate_hash, made.next_model_hash) == (aggregate_hash(made.aggregate), model_hash(made.next_model))
+    assert inspect(model, made.aggregate, count, point) == Step(True, made.aggregate_hash, made.next_model_hash)
+
+
+def test_the_server_reuses_memory_and_refuses_what_it_still_needs():
+    point, model = FixedPoint(size=5), np.arange(5, dtype="<f4")
+    updates = [np.full(5, value, SMALL) for value in (7, -3, 11)]
+    room = Room(np.full(5, 99, SMALL), np.full(5, 99, "<f4"))
+    made, fresh = combine(updates, model, point, room), combine(updates, model, point)
+    assert made.aggregate is room.aggregate
+    assert made.next_model is room.next_model
+    assert made.aggregate.tolist() == fresh.aggregate.tolist() == [15] * 5
+    assert made.next_model.tobytes() == fresh.next_model.tobytes()
+    assert (made.aggregate_hash, made.next_model_hash) == (fresh.aggregate_hash, fresh.next_model_hash)
+    with pytest.raises(InvalidInput, match="model's own"):
+        combine(updates, model, point, Room(room.aggregate, model))
+    with pytest.raises(InvalidInput, match="expected one contiguous"):
+        combine(updates, model, point, Room(room.aggregate.astype(LARGE), room.next_model))
+    for short in (Room(room.aggregate[:4], room.next_model), Room(room.aggregate, room.next_model[:4])):
+        with pytest.raises(InvalidInput, match="5 coordinates"):
+            combine(updates, model, point, short)
+
+
 @pytest.mark.parametrize(("count", "kind"), [(256, SMALL), (257, LARGE)])
 def test_the_largest_updates_of_256_and_257_sum_without_wrapping(count, kind):
     point = FixedPoint(size=2)
     updates = [np.array([point.most, -point.most], SMALL)] * count
-    total = fixed_point.add(updates, point.sum_type(count))
+    total = combine(updates, np.zeros(2, "<f4"), point).aggregate
     assert total.dtype == kind
     assert total.tolist() == [count * point.most, -count * point.most]
     assert fixed_point.sums_to(updates, total)

@@ -22,10 +22,11 @@ from integrity.parties import (
 )
 from lrdp.errors import LrdpError
 from lrdp.integrity import client, exact, registry, server
-from lrdp.integrity.messages import Accept, Publish, Tag, Tags, Train, Update
+from lrdp.integrity.messages import Tags
 from lrdp.integrity.receipts import Receipt, follow
 from lrdp.integrity.session import Method, genesis
 from lrdp.integrity.verdicts import Verdict
+from lrdp.integrity.wire import Wire
 
 
 @cache
@@ -39,7 +40,8 @@ Case = tuple[list[bytes], Callable[[list[bytes]], object]]
 def _train() -> Case:
     world = federation(3, size=9)
     _, train = server.open_round(world.idle, tuple(world.clients))
-    return [train.encode()], lambda parts: client.begin(world.clients["c001"], Train.decode(parts[0]))
+    wire = Wire(world.idle.position)
+    return [wire.train(train)], lambda parts: client.begin(world.clients["c001"], wire.read_train(parts[0]))
 
 
 def _update() -> Case:
@@ -48,30 +50,32 @@ def _update() -> Case:
     empty = server.Gathering(idle=setting.gathering.idle, train=setting.gathering.train)
 
     def receive(parts: list[bytes]) -> object:
-        got = Update.decode(*parts)
+        got = setting.wire.read_update(*parts)
         return server.admit(server.enlist(empty, got.pledge), got)
 
-    return [update.encode(), update.values.tobytes()], receive
+    return [setting.wire.update(update), update.values.tobytes()], receive
 
 
 def _publish(method: Method) -> Case:
     setting = _stage(method)
     bodies = [setting.publish.aggregate.tobytes(), *(update.values.tobytes() for update in setting.publish.relayed)]
-    receive = lambda parts: client.answer(setting.committed["c001"], Publish.decode(parts[0], *parts[1:]))  # noqa: E731
-    return [setting.publish.encode(), *bodies], receive
+    receive = lambda parts: client.answer(setting.committed["c001"], setting.wire.read_publish(*parts))  # noqa: E731
+    return [setting.wire.publish(setting.publish), *bodies], receive
 
 
 def _tag() -> Case:
     setting = _stage(Method.SKETCH)
     _, tag = client.answer(setting.committed["c001"], setting.publish)
-    return [tag.encode()], lambda parts: server.collect(setting.published, Tag.decode(parts[0]))
+    return [setting.wire.tag(tag)], lambda parts: server.collect(setting.published, setting.wire.read_tag(parts[0]))
 
 
 def _tags() -> Case:
     setting = _stage(Method.SKETCH)
     played = play_out(setting)
     tags = Tags(tags=tuple(played.tags))
-    return [tags.encode()], lambda parts: client.settle(played.tagged["c001"], Tags.decode(parts[0]))
+    header = setting.publish.header
+    receive = lambda parts: client.settle(played.tagged["c001"], setting.wire.read_tags(parts[0], header))  # noqa: E731
+    return [setting.wire.tags(tags, header)], receive
 
 
 def _receipt() -> Case:
@@ -156,10 +160,10 @@ def test_an_accept_is_not_believed_with_a_flipped_bit():
     world = federation(3, size=9)
     setting = stage(world)
     accept = play_out(setting).accepts[0]
-    data = accept.encode()
+    data = setting.wire.accept(accept)
     for bit in range(8 * len(data)):
         try:
-            got = Accept.decode(_flipped([data], bit)[0])
+            got = setting.wire.read_accept(_flipped([data], bit)[0])
         except LrdpError:
             continue
         _, receipt = server.conclude(setting.published, [got])

@@ -13,7 +13,7 @@ import pytest
 from integrity import vectors
 from integrity.parties import federation, verdict_of
 from lrdp.integrity import client
-from lrdp.integrity.messages import Publish, Tags, Train
+from lrdp.integrity.wire import Wire
 from oracles import integrity_reference as reference
 
 STORED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(vectors.FOLDER.glob("*.json"))}
@@ -84,7 +84,7 @@ def test_the_reference_agrees_on_aggregate_model_and_chain(name):
     total = [sum(column) for column in zip(*(part["update"] for part in record["participants"].values()), strict=True)]
     kind = reference.kind_of(found["params"], count)
     after = reference.next_model(found["model"], total, count, found["params"])
-    header = reference.parts(bytes.fromhex(record["publish"]))[1]
+    header = bytes.fromhex(record["header"])
     assert reference.ints(total, kind).hex() == record["aggregate"]
     assert reference.aggregate_hash(total, kind).hex() == record["aggregate_hash"]
     assert reference.f32(after).hex() == record["next_model"]
@@ -95,6 +95,48 @@ def test_the_reference_agrees_on_aggregate_model_and_chain(name):
     for who, signature in record["accept_signatures"].items():
         claim = (who.encode(), dg, bytes.fromhex(record["next_head"]))
         assert reference.sign(found["secrets"][who][0], "accept/v1", *claim).hex() == signature
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_reference_agrees_on_every_message_as_it_travels(name):
+    record = STORED[name]
+    found = public(record)
+    names, participants = sorted(record["participants"]), record["participants"]
+    model, next_model = bytes.fromhex(record["model_hash"]), bytes.fromhex(record["next_model_hash"])
+    aggregate, dg = bytes.fromhex(record["aggregate_hash"]), bytes.fromhex(record["publish_digest"])
+    server = bytes.fromhex(record["server_signing_secret"])
+    at = {who: reference.place(found, who) for who in names}
+    plain = lambda who, *keys: b"".join(bytes.fromhex(participants[who][key]) for key in keys)  # noqa: E731
+    pledges = {who: at[who] + plain(who, "commitment", "pledge_signature") for who in names}
+    width = bytes([8 if reference.kind_of(found["params"], len(names)) == "<i8" else 4])
+    sent = width if record["parameters"]["method"] == "exact" else b"\x04"
+
+    unsigned = reference.train_bytes(found["session"], 0, 0, found["head"], names)
+    assert unsigned.hex() == record["train_unsigned"]
+    invitation = reference.sign(server, "train/v1", unsigned) + b"".join(at.values())
+    train = b"\x01" + found["session"][:4] + bytes(2) + found["head"][:4] + invitation
+    assert train.hex() == record["train"]
+    for who in names:
+        assert (b"\x03" + sent + pledges[who] + plain(who, "nonce")).hex() == participants[who]["update_message"]
+
+    roster = [(who, plain(who, "commitment"), plain(who, "pledge_signature")) for who in names]
+    hashes = [found["head"], model, next_model, aggregate]
+    assert reference.header_bytes((found["session"], 0, 0), hashes, roster).hex() == record["header"]
+    context = found["session"][:4] + bytes(2) + found["head"][:4] + model[:4] + next_model + aggregate
+    nonces = b"".join(plain(who, "nonce") for who in names if record["parameters"]["method"] == "exact")
+    entries = reference.number_bytes(len(names)) + b"".join(pledges.values()) + nonces
+    publish = b"\x04" + width + reference.sign(server, "server/v1", dg) + context + entries
+    assert publish.hex() == record["publish"]
+
+    tags = b""
+    for who in names:
+        value = int(record["tag_values"][who], 16).to_bytes(16, "little")
+        tag = value + reference.sign(found["secrets"][who][0], "tag/v1", who.encode(), dg, value)
+        tags += tag
+        assert (b"\x05" + at[who] + tag).hex() == record["tag_messages"][who]
+        accept = b"\x07" + at[who] + bytes.fromhex(record["accept_signatures"][who])
+        assert accept.hex() == record["accept_messages"][who]
+    assert (b"\x06" + bytes([2 ** len(names) - 1]) + tags).hex() == record["tags"]
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD if name.startswith("sketch")])
@@ -153,9 +195,12 @@ def test_the_reference_and_the_library_give_a_bad_vector_the_same_verdict(case):
         second = str(alarm)
 
     world = federation(5, size=7, rng=vectors.Steady(12))
-    begun = client.begin(world.clients[record["victim"]], Train.decode(bytes.fromhex(record["train"])))
+    wire = Wire(world.idle.position)
+    begun = client.begin(world.clients[record["victim"]], wire.read_train(bytes.fromhex(record["train"])))
     committed = client.commit(begun, np.array(record["update"], "<i4"), bytes.fromhex(record["nonce"]))
-    receive = lambda: client.settle(  # noqa: E731
-        client.answer(committed, Publish.decode(publish, body))[0], Tags.decode(tags)
-    )
+
+    def receive() -> object:
+        tagged, _ = client.answer(committed, wire.read_publish(publish, body))
+        return client.settle(tagged, wire.read_tags(tags, tagged.header))
+
     assert (verdict_of(receive).name, second) == (shown["verdict"], shown["verdict"])

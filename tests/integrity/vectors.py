@@ -88,6 +88,7 @@ def participant(scene: Stage, name: str) -> dict[str, Any]:
     committed = scene.committed[name]
     header = scene.publish.header
     found = {
+        "update_message": scene.wire.update(client.reveal(committed, scene.gathering.pledges)[1]).hex(),
         "update": committed.values.tolist(),
         "nonce": committed.nonce.hex(),
         "sent": committed.sent.tolist(),
@@ -110,12 +111,16 @@ def good(**options: Any) -> dict[str, Any]:
     record["train_unsigned"] = scene.gathering.train.unsigned.hex()
     record["participants"] = {name: participant(scene, name) for name in scene.names}
     record |= {
-        "publish": scene.publish.encode().hex(),
+        "train": scene.wire.train(scene.gathering.train).hex(),
+        "header": scene.publish.header.encode().hex(),
+        "publish": scene.wire.publish(scene.publish).hex(),
         "aggregate": scene.publish.aggregate.tobytes().hex(),
         "aggregate_hash": scene.publish.header.aggregate.hex(),
         "publish_digest": scene.publish.header.digest.hex(),
-        "tags": Tags(tags=tuple(played.tags)).encode().hex(),
+        "tags": scene.wire.tags(Tags(tags=tuple(played.tags)), scene.publish.header).hex(),
         "tag_values": {tag.name: f"{tag.value:032x}" for tag in played.tags},
+        "tag_messages": {tag.name: scene.wire.tag(tag).hex() for tag in played.tags},
+        "accept_messages": {accept.name: scene.wire.accept(accept).hex() for accept in played.accepts},
         "accept_signatures": {accept.name: accept.signature.hex() for accept in played.accepts},
     }
     drawn = transcript_challenge(scene.publish.header, world.session.parameters.point.size)
@@ -150,17 +155,17 @@ def bad() -> dict[str, Any]:
         "start_from_another_model": scene.resign(model=bytes(32)),
         "swap_a_commitment": scene.resign(roster=(replace(roster[0], commitment=bytes(32)), *roster[1:])),
         "forge_an_absent_client": scene.resign(roster=(*roster[:4], replace(roster[4], commitment=bytes(32)))),
-        "sybil": scene.resign(roster=(*roster, replace(roster[4], name="sybil"))),
     }
     shown: dict[str, Any] = {}
     for name, publish in published.items():
         answered = [client.sign_tag(world.clients[tag.name].identity, publish.header, tag.value) for tag in played.tags]
-        shown[name] = _shown(publish, Tags(tags=tuple(answered)), ATTACKS[name].expected.name)
-    shown["nothing"] = _shown(scene.publish, tags, "VERIFIED")
-    shown["reorder_the_tags"] = _shown(scene.publish, Tags(tags=tags.tags[::-1]), "VERIFIED")
-    shown["drop_a_tag"] = _shown(scene.publish, Tags(tags=tags.tags[1:]), "TAGS_INCOMPLETE")
+        shown[name] = _shown(scene, publish, Tags(tags=tuple(answered)), ATTACKS[name].expected.name)
+    shown["nothing"] = _shown(scene, scene.publish, tags, "VERIFIED")
+    shown["sybil"] = {**shown["nothing"], **_sybil(shown["nothing"]), "verdict": ATTACKS["sybil"].expected.name}
+    shown["drop_a_tag"] = _shown(scene, scene.publish, Tags(tags=tags.tags[1:]), "TAGS_INCOMPLETE")
     wrong = replace(tags.tags[1], value=1)
-    shown["alter_a_tag"] = _shown(scene.publish, Tags(tags=(tags.tags[0], wrong, *tags.tags[2:])), "TAG_SIG")
+    altered_tags = Tags(tags=(tags.tags[0], wrong, *tags.tags[2:]))
+    shown["alter_a_tag"] = _shown(scene, scene.publish, altered_tags, "TAG_SIG")
     own = scene.committed["c000"]
     return {
         **setting(world),
@@ -168,16 +173,22 @@ def bad() -> dict[str, Any]:
         "update": own.values.tolist(),
         "nonce": own.nonce.hex(),
         "commitment": own.pledge.commitment.hex(),
-        "train": scene.gathering.train.encode().hex(),
+        "train": scene.wire.train(scene.gathering.train).hex(),
         "cases": shown,
     }
 
 
-def _shown(publish: Any, tags: Tags, verdict: str) -> dict[str, str]:
+def _sybil(honest: dict[str, str]) -> dict[str, str]:
+    """The last of the roster, c004, becomes the registry's sixth member, which it has not."""
+    publish = bytes.fromhex(honest["publish"])
+    return {"publish": (publish[:-98] + (5).to_bytes(2, "little") + publish[-96:]).hex()}
+
+
+def _shown(scene: Stage, publish: Any, tags: Tags, verdict: str) -> dict[str, str]:
     return {
-        "publish": publish.encode().hex(),
+        "publish": scene.wire.publish(publish).hex(),
         "aggregate": publish.aggregate.tobytes().hex(),
-        "tags": tags.encode().hex(),
+        "tags": scene.wire.tags(tags, scene.publish.header).hex(),
         "verdict": verdict,
     }
 

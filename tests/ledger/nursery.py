@@ -82,7 +82,7 @@ def checked(world: World, seen: dict[str, float]) -> None:
         seen["wrong_epsilon"] += 1
     if answer.spent.epsilon < seen["epsilon"] or books.seq < seen["entries"]:
         seen["dropped"] += 1
-    seen.update(epsilon=answer.spent.epsilon, entries=books.seq, charges=len(books.charges), releases=len(set(lines)))
+    seen.update(epsilon=answer.spent.epsilon, entries=books.seq, charges=len(books.states), releases=len(set(lines)))
 
 
 def main(folder: Path, at_points: int, at_random: int, clients: int) -> None:

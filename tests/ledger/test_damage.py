@@ -13,7 +13,7 @@ import pytest
 
 from ledger.worlds import STEP, World, request, round_trip, trained
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnwritable, LrdpError
-from lrdp.ledger import Ledger
+from lrdp.ledger import Ledger, Refusal
 from lrdp.ledger.store import Store
 
 
@@ -255,10 +255,13 @@ def test_entries_that_cannot_follow_are_refused(world: World) -> None:
     with world.create() as ledger:
         receipt = ledger.charge(request())
         entry, opening = receipt.entry, ledger.books.opened
-        ledger_charge = ledger.books.charges[entry]
+        ledger_charge = ledger.books.newest_charge
     wrong: list[events.Event] = [
         events.Sent(0, entry),
         events.Ready(0, 1, "0" * 64, 3),
+        events.Ready(0, -entry, "0" * 64, 3),
+        events.Unlisted(0, Refusal.NOISE, 0),
+        events.Unlisted(0, Refusal.NOISE, -7),
         events.Voided(0, entry, "unsigned", "00" * 64),
         ledger_charge._replace(steps=-39),
         events.Adopted(0, "no head", STEP, 3, "00"),
@@ -276,3 +279,33 @@ def test_entries_that_cannot_follow_are_refused(world: World) -> None:
                 opened._store.append(books.seq + 1, line, link(books.digest, line))
         with pytest.raises(LedgerDamaged, match=f"entry {books.seq + 1} cannot stand where it does"):
             world.open()
+
+
+@pytest.mark.parametrize("field", range(1, 11))
+def test_a_charge_with_any_field_broken_is_refused(used: World, field: int) -> None:
+    """Also one whose other fields were all seen before, and whose hash is right: a line is read in full."""
+    from lrdp.ledger.chain import link
+
+    with used.open() as ledger:
+        books = ledger.books
+        lines = [line for line, _ in ledger.entries() if line.startswith(b"RESERVED")]
+        fields = lines[-1].split(b"\t")
+        fields[field] = {2: b"no\thash", 3: b"%ff", 8: b"a\tb"}.get(field, b"x")
+        line = b"\t".join(fields)
+        with ledger._store.writing():
+            ledger._store.append(books.seq + 1, line, link(books.digest, line))
+    with pytest.raises(LedgerDamaged, match=f"entry {books.seq + 1} cannot stand where it does"):
+        used.open()
+
+
+@pytest.mark.parametrize("line", [b"READY\t1\t12\tdigest\tx", b"READY\tx\t12\tdigest\t1", b"READY\t1\t12\tdigest"])
+def test_a_broken_reply_is_refused(used: World, line: bytes) -> None:
+    from lrdp.ledger.chain import link
+
+    with used.open() as ledger:
+        assert ledger.charge(request(9)).entry == 12
+        books = ledger.books
+        with ledger._store.writing():
+            ledger._store.append(13, line, link(books.digest, line))
+    with pytest.raises(LedgerDamaged, match="entry 13 cannot stand where it does"):
+        used.open()

@@ -93,7 +93,9 @@ any_event = st.one_of(
         refusal=st.sampled_from(Refusal),
         sentence=words,
     ),
+    st.builds(events.Unlisted, at=clocks, refusal=st.sampled_from(Refusal), requests=numbers),
     st.builds(events.Voided, at=clocks, charge=numbers, reason=words, signature=digests),
+    st.builds(events.Rotated, at=clocks, key=digests, signature=digests),
     st.builds(events.Suspended, at=clocks, head=words),
     st.builds(events.Adopted, at=clocks, head=words, mechanism=mechanisms, steps=numbers, signature=digests),
 )

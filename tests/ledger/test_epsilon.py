@@ -48,7 +48,7 @@ def test_the_recorded_epsilon_is_the_recomputed_one(world: World) -> None:
     with world.create() as ledger:
         for number in range(3):
             round_trip(ledger, request(number))
-        last = list(ledger.books.charges.values())[-1]
+        last = ledger.books.newest_charge
         assert (last.guaranteed, last.spent) == (ledger.answer().guaranteed.epsilon, ledger.answer().spent.epsilon)
         assert last.accountant.startswith("rdp lrdp/")
 
@@ -79,6 +79,6 @@ def test_two_processes_at_once_never_exceed_the_budget_together(tmp_path: Path) 
     with world.open() as ledger:
         assert ledger.books.history == {STEP: 39 * sum(made)}
         assert ledger.answer().guaranteed.epsilon <= 2.0
-        assert len(ledger.books.charges) == sum(made)
+        assert len(ledger.books.states) == sum(made)
         with pytest.raises(BudgetExceeded):
             ledger.charge(request(5000))

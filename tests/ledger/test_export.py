@@ -54,6 +54,14 @@ def test_every_changed_line_of_an_export_is_noticed(exported: Path) -> None:
                 verify(exported)
 
 
+@pytest.mark.parametrize("added", [0, 1, -1])
+def test_an_export_that_goes_on_after_its_head_is_noticed(exported: Path, added: int) -> None:
+    rows = exported.read_bytes().splitlines()
+    exported.write_bytes(b"\n".join([*rows, rows[added]]) + b"\n")
+    with pytest.raises(LedgerDamaged, match="goes on after its head"):
+        verify(exported)
+
+
 @pytest.mark.parametrize("cut", [1, 2, 3, 6])
 def test_a_cut_export_is_noticed(exported: Path, cut: int) -> None:
     rows = exported.read_bytes().splitlines()

@@ -32,18 +32,6 @@ def lp(*parts: bytes) -> bytes:
     return b"".join(length(len(part)) + part for part in parts)
 
 
-def parts(data: bytes) -> list[bytes]:
-    out = []
-    while data:
-        width = 1 if data[0] < 128 else 4
-        n = int.from_bytes(data[:width], "big") % 2**31
-        if data[:width] != length(n) or len(data) < width + n:
-            raise Alarm("MALFORMED")
-        out.append(data[width : width + n])
-        data = data[width + n :]
-    return out
-
-
 def u64(n: int) -> bytes:
     return struct.pack("<Q", n)
 
@@ -194,41 +182,90 @@ def require(condition: bool, verdict: str) -> None:
         raise Alarm(verdict)
 
 
-def fields(data: bytes, label: bytes, count: int) -> list[bytes]:
-    found = parts(data)
-    require(len(found) == count + 1 and found[0] == label, "MALFORMED")
-    return found[1:]
+def cut(data: bytes, *sizes: int) -> list[bytes]:
+    """Parts of these sizes, and the rest."""
+    found = []
+    for size in sizes:
+        require(len(data) >= size, "MALFORMED")
+        found.append(data[:size])
+        data = data[size:]
+    return [*found, data]
+
+
+def number(data: bytes) -> tuple[int, bytes]:
+    """A number of seven bits a byte, least first, and the rest."""
+    n = shift = 0
+    while True:
+        require(len(data) > 0, "MALFORMED")
+        byte, data = data[0], data[1:]
+        n += (byte % 128) << shift
+        shift += 7
+        if byte < 128:
+            require((byte > 0 or shift == 7) and n < 2**64, "MALFORMED")
+            return n, data
+
+
+def number_bytes(n: int) -> bytes:
+    return bytes([n]) if n < 128 else bytes([128 + n % 128]) + number_bytes(n // 128)
+
+
+def whole(hint: bytes, own: bytes) -> bytes:
+    return own if hint == own[:4] else hint
+
+
+def member(me: dict[str, Any], place: bytes) -> str:
+    names = sorted(me["keys"])
+    require(int.from_bytes(place, "little") < len(names), "ROSTER_UNKNOWN")
+    return names[int.from_bytes(place, "little")]
+
+
+def place(me: dict[str, Any], name: str) -> bytes:
+    return struct.pack("<H", sorted(me["keys"]).index(name))
+
+
+def header_bytes(place: tuple[bytes, int, int], hashes: list[bytes], roster: list[tuple[str, bytes, bytes]]) -> bytes:
+    """What dg is the hash of: names and hashes in full, unlike what travels."""
+    sid, rnd, attempt = place
+    packed = lp(*(lp(b"P", name.encode(), bound, sig) for name, bound, sig in roster))
+    return lp(b"HEADER/v1", sid, u64(rnd), u64(attempt), *hashes, packed)
+
+
+def train_bytes(sid: bytes, rnd: int, attempt: int, head: bytes, names: list[str]) -> bytes:
+    return lp(sid, u64(rnd), u64(attempt), head, lp(*(name.encode() for name in names)))
 
 
 def on_publish(me: dict[str, Any], publish: bytes, body: bytes) -> bytes:
     """All checks on PUBLISH, in the specification's order; returns dg."""
     params, keys, session = me["params"], me["keys"], me["session"]
-    header, signature, kind, relayed = fields(publish, b"PUBLISH/v1", 4)
-    require(relayed == b"" and len(body) % int(kind[2:]) == 0, "MALFORMED")
-    sid, rnd, attempt, previous, model, nxt, agg, packed = fields(header, b"HEADER/v1", 8)
-    roster = [fields(entry, b"P", 3) for entry in parts(packed)]
-    names = [name.decode() for name, _, _ in roster]
-    m = len(names)
-    require((sid, rnd) == (session, u64(me["round"])) and attempt >= u64(0), "STALE_CONTEXT")
+    said, width, signature, sid, rest = cut(publish, 1, 1, 64, 4)
+    require(said == b"\x04" and width[0] in (4, 8) and len(body) % width[0] == 0, "MALFORMED")
+    kind = f"<i{width[0]}"
+    rnd, rest = number(rest)
+    attempt, rest = number(rest)
+    previous, model, nxt, agg, rest = cut(rest, 4, 4, 32, 32)
+    m, rest = number(rest)
+    require(len(rest) == 98 * m, "MALFORMED")
+    roster = []
+    for i in range(m):
+        at, bound, sig, _ = cut(rest[98 * i : 98 * (i + 1)], 2, 32, 64)
+        roster.append((member(me, at), bound, sig))
+    names = [name for name, _, _ in roster]
+    sid, previous, model = whole(sid, session), whole(previous, me["head"]), whole(model, model_hash(me["model"]))
+    require((sid, rnd) == (session, me["round"]) and attempt >= 0, "STALE_CONTEXT")
     require(previous == me["head"], "CHAIN_BREAK")
     require(model == model_hash(me["model"]), "MODEL_MISMATCH")
     require(names == sorted(set(names)), "ROSTER_MALFORMED")
     require(m >= params["min_roster"], "ROSTER_TOO_SMALL")
-    require(all(name in keys for name in names), "ROSTER_UNKNOWN")
     require(me["name"] in names, "EXCLUDED")
-    require(
-        dict(zip(names, (c for _, c, _ in roster), strict=True))[me["name"]] == me["commitment"], "OWN_COMMIT_ALTERED"
-    )
-    for name, (_, bound, sig) in zip(names, roster, strict=True):
+    require({name: bound for name, bound, _ in roster}[me["name"]] == me["commitment"], "OWN_COMMIT_ALTERED")
+    for name, bound, sig in roster:
         claim = update_claim(session, me["round"], name, previous, model, bound)
         require(signed(keys[name], sig, "update/v1", *claim), "PEER_UPDATE_SIG")
-    require(kind.decode() == kind_of(params, m) and len(body) == params["size"] * int(kind[2:]), "SHAPE")
-    total = list(struct.unpack(f"<{params['size']}{'i' if kind == b'<i4' else 'q'}", body))
+    require(kind == kind_of(params, m) and len(body) == params["size"] * width[0], "SHAPE")
+    total = list(struct.unpack(f"<{params['size']}{'i' if kind == '<i4' else 'q'}", body))
     require(all(abs(a) <= m * umax(params) for a in total), "RANGE")
-    dg = digest_of(header)
-    require(
-        agg == aggregate_hash(total, kind.decode()) and signed(me["server"], signature, "server/v1", dg), "SERVER_SIG"
-    )
+    dg = digest_of(header_bytes((sid, rnd, attempt), [previous, model, nxt, agg], roster))
+    require(agg == aggregate_hash(total, kind) and signed(me["server"], signature, "server/v1", dg), "SERVER_SIG")
     require(nxt == model_hash(next_model(me["model"], total, m, params)), "NEXT_MODEL_MISMATCH")
     me.update(names=names, total=total, dg=dg, next_model=nxt)
     return dg
@@ -236,12 +273,15 @@ def on_publish(me: dict[str, Any], publish: bytes, body: bytes) -> bytes:
 
 def on_tags(me: dict[str, Any], tags: bytes) -> bytes:
     """All checks on TAGS; returns the new head."""
-    (packed,) = fields(tags, b"TAGS/v1", 1)
-    given = [fields(entry, b"T", 3) for entry in parts(packed)]
-    require(sorted(name.decode() for name, _, _ in given) == me["names"], "TAGS_INCOMPLETE")
-    for name, value, sig in given:
-        good = signed(me["keys"][name.decode()], sig, "tag/v1", name, me["dg"], value)
-        require(good and int.from_bytes(value, "little") < P, "TAG_SIG")
-    total = sum(int.from_bytes(value, "little") for _, value, _ in given)
-    require(total % P == sketch(challenge_seed(me["dg"]), me["total"]), "SUM_MISMATCH")
+    m = len(me["names"])
+    said, bits, rest = cut(tags, 1, (m + 7) // 8)
+    present = [bits[i // 8] >> (i % 8) & 1 == 1 for i in range(8 * len(bits))]
+    require(said == b"\x06" and not any(present[m:]) and len(rest) == 80 * sum(present), "MALFORMED")
+    require(all(present[:m]), "TAGS_INCOMPLETE")
+    values = []
+    for i, name in enumerate(me["names"]):
+        value, sig = rest[80 * i : 80 * i + 16], rest[80 * i + 16 : 80 * (i + 1)]
+        values.append(int.from_bytes(value, "little"))
+        require(signed(me["keys"][name], sig, "tag/v1", name.encode(), me["dg"], value) and values[-1] < P, "TAG_SIG")
+    require(sum(values) % P == sketch(challenge_seed(me["dg"]), me["total"]), "SUM_MISMATCH")
     return link(me["head"], me["dg"], me["next_model"])

@@ -17,7 +17,7 @@ from lrdp.ledger.export import Verified, digests_at, verify, write_export
 from lrdp.ledger.fleet import FleetBooks, view
 from lrdp.ledger.policy import Identity
 from lrdp.ledger.reports import report_of
-from lrdp.ledger.starting import Home, open_budget, write_policy
+from lrdp.ledger.starting import Home, open_budget, replace_key, write_policy
 from lrdp.ledger.store import Store
 from lrdp.ledger.summary import Summary, summarize
 from lrdp.report import statement_pages
@@ -94,10 +94,10 @@ def verify_command(
     _check_heads(where, verified, [_read_head(each) for each in head or []])
     books = verified.books
     signed = verified.head is not None
-    say(f"{books.seq} entries, {len(books.charges)} charges: all as they were written.")
+    say(f"{books.seq} entries, {len(books.states)} charges: all as they were written.")
     if books.clock_fell_at:
         say(f"Note: the clock went back at entry {books.clock_fell_at[0]}; nothing depends on it.")
-    record = {"ok": True, "entries": books.seq, "charges": len(books.charges), "steps": books.steps, "signed": signed}
+    record = {"ok": True, "entries": books.seq, "charges": len(books.states), "steps": books.steps, "signed": signed}
     print_record({**record, "digest": books.digest.hex(), "clock_went_back": len(books.clock_fell_at)}, as_json)
 
 
@@ -175,6 +175,15 @@ def void_command(
     print_record(_figures(summary) if as_json else _in_short(summary), as_json)
 
 
+@ledger_app.command("rotate-key")
+def rotate_key_command(folder: Folder = Path(), as_json: AsJson = False) -> None:
+    """Sign with a new key from here on; the old one hands over, in the chain and in every head."""
+    home = Home(folder=folder)
+    new = replace_key(home)
+    say(f"{home.key} is new; the old key is beside it: keep it with the backups from before, off this machine.")
+    print_record({"key": new.public, "path": str(home.key)}, as_json)
+
+
 def statement(
     path: LedgerPath = None,
     folder: Folder = Path(),
@@ -231,8 +240,9 @@ def _read_head(path: Path) -> Head:
 
 
 def _check_key(verified: Verified, key: str | None) -> None:
-    found = verified.books.opened.client_key
-    if key is not None and key != found:
+    books = verified.books
+    found = books.client_key
+    if key is not None and key not in (books.opened.client_key, *(each.key for each in books.successors)):
         raise LedgerDamaged(
             f"these books are signed by the key {found[:16]}…, not by {key[:16]}…: they are somebody else's."
         )

@@ -1,7 +1,7 @@
 """Handwritten digits that ship with scikit-learn: 1,797 images of 8 × 8 pixels, for a federation that takes seconds.
 
-The last 360 images are public test data. The others are dealt out to clients like cards; pixels are scaled by the public
-constant 16, so nothing is fitted on anybody's data.
+The last 360 images are public test data. The others are dealt out to clients like cards; pixels are scaled by a public
+constant, so nothing is fitted on anybody's data.
 """
 
 from __future__ import annotations

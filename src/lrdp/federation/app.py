@@ -7,27 +7,44 @@ server ships it, use a guard (:mod:`lrdp.federation.guard`), to which the app ca
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from lrdp.errors import InvalidInput
 from lrdp.federation.client import Participant
-from lrdp.federation.flower import from_message, to_records
+from lrdp.federation.flower import answering
 from lrdp.federation.frames import Frame
 from lrdp.federation.home import ClientHome
-from lrdp.federation.messages import Declined, to_frame
 from lrdp.federation.task import LocalTask, Workbench
 
 POLICY_SETTING: Final = "policy"
 _LOG: Final = logging.getLogger("lrdp.client")
 _MOST_BENCHES: Final = 256
+_TOKEN_SIZE: Final = 16
+_UNGUARDED: Final = (
+    "this client app trains in its own process: its guarantees rest on whoever ships the app; where that is not the "
+    "client, run `lrdp guard` and ship guarded_client_app()."
+)
 
-Handle = Callable[[Frame, Context], Frame]
+
+@dataclass(frozen=True)
+class _Trained:
+    """What an app trains. Ray pickles the app for each message: by its token a copy is known to be the same app."""
+
+    token: bytes
+    task: LocalTask = field(compare=False)
+
+
+@lru_cache(maxsize=_MOST_BENCHES)
+def _participant(trained: _Trained, folder: Path, settings: tuple[tuple[str, Any], ...]) -> Participant:
+    return Participant(ClientHome(folder=folder), Workbench(trained.task, dict(settings)))
 
 
 def private_client_app(*, policy: str | None = None, **task: Any) -> ClientApp:
@@ -39,35 +56,15 @@ def private_client_app(*, policy: str | None = None, **task: Any) -> ClientApp:
             comes from the server's run configuration.
         **task: what :class:`LocalTask` takes: model, dataset, loss, and optionally optimiser and execution.
     """
-    local = LocalTask(**task)
-
-    @lru_cache(maxsize=_MOST_BENCHES)
-    def participant(folder: Path, settings: tuple[tuple[str, Any], ...]) -> Participant:
-        return Participant(ClientHome(folder=folder), Workbench(local, dict(settings)))
+    trained = _Trained(token=os.urandom(_TOKEN_SIZE), task=LocalTask(**task))
+    _LOG.warning(_UNGUARDED)
 
     def handle(given: Frame, context: Context) -> Frame:
         settings = dict(context.node_config)
-        return participant(policy_path(policy, settings).parent, tuple(sorted(settings.items()))).handle(given)
+        folder = policy_path(policy, settings).parent
+        return _participant(trained, folder, tuple(sorted(settings.items()))).handle(given)
 
     return answering(handle)
-
-
-def answering(handle: Handle) -> ClientApp:
-    """A ClientApp that hands every message of the protocol to ``handle``, and knows no others."""
-    app = ClientApp()
-
-    def answer(message: Message, context: Context) -> Message:
-        try:
-            reply = handle(from_message(message), context)
-        except Exception:  # noqa: BLE001 — whatever it is
-            # Flower would send the exception's text to the server.
-            _LOG.exception("a message was not understood, or could not be handled")
-            reply = to_frame(Declined(code="invalid"))
-        return Message(to_records(reply), reply_to=message)
-
-    app.train()(answer)
-    app.query()(answer)
-    return app
 
 
 def policy_path(template: str | None, settings: Mapping[str, Any]) -> Path:

@@ -17,6 +17,7 @@ from lrdp.federation.catching_up import Behind, agreed_session, caught_up, last_
 from lrdp.federation.frames import Frame
 from lrdp.federation.home import ClientHome
 from lrdp.federation.layout import pack_values, unpack_values
+from lrdp.federation.measuring import private_accuracy
 from lrdp.federation.messages import (
     NOWHERE,
     Accepted,
@@ -60,6 +61,11 @@ class Made:
     trained_from: int
 
 
+def largest_message(model_bytes: int) -> int:
+    """More is not decoded: a sum of updates has twice the bytes of a model, and what travels beside it is small."""
+    return 2 * model_bytes + _SPARE_BYTES
+
+
 class Participant:
     """One client: bytes in, bytes out. Nothing is kept between two messages that a restart would lose."""
 
@@ -84,7 +90,7 @@ class Participant:
 
     def _answer(self, given: Frame) -> Answer:
         most = self._home.policy().model.max_bytes
-        if given.size > 2 * most + _SPARE_BYTES:
+        if given.size > largest_message(most):
             raise InvalidInput(f"the message has {given.size} bytes, model.max_bytes is {most}: it was not decoded.")
         question: Any = read_message(given)
         answers: dict[type, Callable[[Any], Answer]] = {
@@ -115,8 +121,12 @@ class Participant:
         begun = client.begin(ready, Wire(ready.position).read_train(work.train)) if work.train else None
         with closing(self._home.ledger()) as ledger:
             self._witness(ledger, work.heads)
-            made = self._trained(ledger, Order.decode(work.order), ready) if work.order else self._waiting(ledger)
+            order = Order.decode(work.order) if work.order else None
+            made = self._waiting(ledger) if order is None else self._made(ledger, order, ready)
             answer = Done(trained_from=made.trained_from, head=made.reply.head, accept=accept)
+            if order is not None and order.metrics:
+                ledger.sent(made.reply)
+                return replace(answer, values=made.reply.body)
             if begun is None:
                 self._standing.wait_with(made.reply.charge, made.trained_from)
                 return answer
@@ -132,26 +142,29 @@ class Participant:
             with suppress(InvalidInput):
                 ledger.witness(Head.decode(head))
 
-    def _trained(self, ledger: Ledger, order: Order, ready: client.Ready) -> Made:
-        """The noised update of this order: from the outbox if it was made before, or else paid for and made now."""
-        bench, position = self._bench, ready.position
-        request = order.request(self._home.policy(), position, ready.model)
+    def _made(self, ledger: Ledger, order: Order, ready: client.Ready) -> Made:
+        """What was ordered: from the outbox if it was made before, or else paid for and made now."""
+        request = order.request(self._home.policy(), ready.position, ready.model)
         reply = ledger.reply_to(request)
         if reply is None:
+            task = self._bench.task(request, order.learning_rate, ready.model)
+            self._bench.rehearse(request, task)
             receipt = ledger.charge(request)
-            bench.layout.write(ready.model, bench.model)
-            update = private_update(receipt, bench.task(request, order.learning_rate))
-            point = position.session.parameters.point
-            whole = quantise(bench.layout.flat(update.delta), point).values
-            reply = ledger.ready(receipt, pack_values(whole, point))
-        return Made(reply, position.round)
+            if order.metrics:
+                body = private_accuracy(receipt, task.model, task.dataset)
+            else:
+                point = ready.position.session.parameters.point
+                update = private_update(receipt, task)
+                body = pack_values(quantise(self._bench.layout.flat(update.delta), point).values, point)
+            reply = ledger.ready(receipt, body)
+        return Made(reply, ready.position.round)
 
     def _waiting(self, ledger: Ledger) -> Made:
         charge, trained_from = self._standing.waiting()
-        for reply in ledger.unsent():
-            if reply.charge == charge:
-                return Made(reply, trained_from)
-        raise Behind("no update waits here: nothing was trained ahead, or it was sent.")
+        reply = ledger.reply_of(charge) if charge else None
+        if reply is None:
+            raise Behind("no update waits here: nothing was trained ahead, or it took part in a verified round.")
+        return Made(reply, trained_from)
 
     def announcement(self, given: Announcement) -> Tagged:
         """Check what the server published, and sign one's tag for it."""
@@ -178,6 +191,7 @@ class Participant:
         wire = Wire(state.ready.position)
         ready, accept = client.settle(state, wire.read_tags(tags, state.header))
         self._standing.save(ready)
+        self._standing.wait_with(0, 0)
         return ready, wire.accept(accept)
 
     def _up_to_date(self, work: Work) -> tuple[client.Ready, bytes]:

@@ -5,6 +5,7 @@ In the field each client makes its own keys with `lrdp keys new` and `lrdp init`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from lrdp.accounting import Training
 from lrdp.federation.home import ClientHome
 from lrdp.integrity import Identity, Registry, keys, new_identity
 from lrdp.integrity import registry as registries
+from lrdp.integrity.cards import read_registry, registry_record
 from lrdp.ledger.policy import Identity as PolicyIdentity
 from lrdp.ledger.starting import Home, open_budget, write_policy
 
@@ -32,6 +34,11 @@ class Consortium:
         """Where receipts and heads go."""
         return self.folder / "server"
 
+    @property
+    def registry_file(self) -> Path:
+        """As `lrdp registry` writes it."""
+        return self.folder / "registry.json"
+
     def client(self, name: str) -> ClientHome:
         return ClientHome(folder=self.folder / "clients" / name)
 
@@ -42,7 +49,7 @@ class Consortium:
         return keys.load(self.server_folder / "identity.pem")
 
     def registry(self) -> Registry:
-        return Registry.decode((self.folder / "registry").read_bytes())
+        return read_registry(self.registry_file.read_text(encoding="utf-8"))
 
 
 def found(folder: Path, trainings: Mapping[str, Training], *, unit: str = "record") -> Consortium:
@@ -52,7 +59,7 @@ def found(folder: Path, trainings: Mapping[str, Training], *, unit: str = "recor
     registry = _signed_registry(list(identities.values()))
     consortium.server_folder.mkdir(parents=True)
     keys.save(new_identity("server"), consortium.server_folder / "identity.pem")
-    (folder / "registry").write_bytes(registry.encode())
+    consortium.registry_file.write_text(json.dumps(registry_record(registry), indent=1) + "\n", encoding="utf-8")
     for name, training in trainings.items():
         home = Home(folder=consortium.client(name).folder)
         write_policy(home, PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1), training)

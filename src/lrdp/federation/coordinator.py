@@ -80,6 +80,8 @@ class Coordinator:
         heads = [ended.position.head for ended in self._history] + [self._idle.position.head]
         known = here.round < len(heads) and heads[here.round] == here.head
         self._standing[here.name] = here.round if known else _NOWHERE
+        if self._owed.get(here.name) != self._standing[here.name]:
+            self._owed.pop(here.name, None)  # it has lost its tag, or accepted in an answer that was lost
 
     def forget(self, name: str) -> None:
         """Whoever declined may have lost its place: it is asked again."""

@@ -22,12 +22,13 @@ class Courier:
     def __init__(self, grid: Grid, coordinator: Coordinator, timeout: float) -> None:
         self._grid, self._coordinator, self.timeout = grid, coordinator, timeout
         self._nodes = Nodes()
+        self._doubtful: set[str] = set()
 
     def messages(self, questions: Mapping[str, Question]) -> list[Message]:
         return self._nodes.addressed(questions, str(self._coordinator.round), self.timeout)
 
     def answers(self, asked: Iterable[Message], replies: Iterable[Message]) -> dict[str, Answer]:
-        """By name; who did not answer is silent, and whoever declined is greeted anew."""
+        """By name; who did not answer is silent, and whoever declined is greeted anew before the next round."""
         messages = list(asked)
         given = self._nodes.answered(messages, replies)
         named = {
@@ -37,8 +38,7 @@ class Courier:
         for name, answer in found.items():
             if isinstance(answer, Declined):
                 _LOG.info("%s declined: %s", name, answer.code)
-                self._nodes.forget(name)
-                self._coordinator.forget(name)
+                self._doubtful.add(name)
         return found
 
     def exchange(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
@@ -48,6 +48,10 @@ class Courier:
 
     def present(self) -> list[str]:
         """The names of those who are there; newcomers are greeted first."""
+        while self._doubtful:
+            name = self._doubtful.pop()
+            self._nodes.forget(name)
+            self._coordinator.forget(name)
         ids = self._nodes.present(self._grid)
         unknown = self._nodes.unknown(ids)
         asked = self._nodes.greetings(unknown, self._coordinator.hello, self.timeout)

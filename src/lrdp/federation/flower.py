@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Final
 
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from lrdp.errors import InvalidInput
 from lrdp.federation.frames import MOST_BODIES, Body, Frame
+from lrdp.federation.messages import Declined, to_frame
 
 RECORD: Final = "lrdp"
+_LOG: Final = logging.getLogger("lrdp.client")
 _FORMAT: Final = "lrdp/v1"
 _KEYS: Final = ("head", *(f"body-{place}" for place in range(MOST_BODIES)))
+
+Handle = Callable[[Frame, Context], Frame]
 
 
 def to_records(given: Frame, known: dict[int, Array] | None = None) -> RecordDict:
@@ -43,3 +50,24 @@ def from_message(message: Message) -> Frame:
             raise InvalidInput(f"an array must be raw bytes of the format {_FORMAT}.")
     head, *bodies = (array.data for array in record.values())
     return Frame(head, tuple(bodies))
+
+
+def answering(handle: Handle) -> ClientApp:
+    """A ClientApp that hands every message of the protocol to ``handle``, and knows no others."""
+    return _Answering(handle)
+
+
+class _Answering(ClientApp):
+    """Of whatever type a message is, the answer is a frame: Flower would send an exception's text to the server."""
+
+    def __init__(self, handle: Handle) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        try:
+            reply = self._handle(from_message(message), context)
+        except Exception:  # noqa: BLE001 — whatever it is
+            _LOG.exception("a message was not understood, or could not be handled")
+            reply = to_frame(Declined(code="invalid"))
+        return Message(to_records(reply), reply_to=message)

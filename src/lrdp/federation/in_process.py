@@ -82,16 +82,22 @@ class InProcessGrid(Grid):
         if node is None or not node.present or arriving is None:
             return number
         self.sent_bytes += size_of(arriving)
-        reply = node.app(arriving, self._context(message.metadata.dst_node_id, node))
+        reply = node.app(arriving, self.context_of(message.metadata.dst_node_id))
         returning = self._after(_serialised(reply))
         if returning is not None:
             self.received_bytes += size_of(returning)
             self._replies[number] = returning
         return number
 
-    def _context(self, number: int, node: Node) -> Context:
+    def context_of(self, number: int) -> Context:
+        """What the app of a node is told of itself."""
         return Context(
-            run_id=1, node_id=number, node_config=dict(node.settings), state=RecordDict(), run_config={}, series_id=1
+            run_id=1,
+            node_id=number,
+            node_config=dict(self.nodes[number].settings),
+            state=RecordDict(),
+            run_config={},
+            series_id=1,
         )
 
 

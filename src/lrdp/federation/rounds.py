@@ -13,6 +13,8 @@ from lrdp.federation.courier import Courier
 from lrdp.federation.messages import Answer, Declined, Done, Tagged
 from lrdp.federation.progress import RoundReport
 
+EXHAUSTED: Final = ("budget", "run-quota")
+"""Whoever declines with one of these has nothing left for this run, and is not asked again."""
 _LOG: Final = logging.getLogger("lrdp.server")
 
 

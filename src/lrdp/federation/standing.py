@@ -49,7 +49,7 @@ class Standing:
         _replace(self._folder / "agreed", proposed)
 
     def wait_with(self, charge: int, trained_from: int) -> None:
-        """Remember the update that was trained ahead of the round in which it will take part."""
+        """Remember the update that was trained ahead of the round in which it will take part; 0 for none."""
         _replace(self._folder / "waiting", pack(number(charge), number(trained_from)))
 
     def waiting(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from statistics import fmean
 from typing import Any, Final
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -19,13 +20,15 @@ from flwr.serverapp.strategy import Result, Strategy
 from lrdp.errors import InvalidInput
 from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.courier import Courier
+from lrdp.federation.measuring import as_accuracy
+from lrdp.federation.messages import Done
+from lrdp.federation.orders import Order
 from lrdp.federation.progress import Observe, silence
-from lrdp.federation.rounds import gathered, settled
+from lrdp.federation.rounds import EXHAUSTED, gathered, settled
 from lrdp.federation.terms import Terms
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 _LOG: Final = logging.getLogger("lrdp.server")
-_SPENT: Final = ("budget", "run-quota")
 _POLL_SECONDS: Final = 0.5
 
 
@@ -94,7 +97,7 @@ class VerifiedAverage(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Admit what holds, publish the sum, gather the tags; the model moves only if all are there."""
         report = gathered(self._coordinator, self._courier.answers(self._asked, replies))
-        self._exhausted |= {name for name, code in report.declined.items() if code in _SPENT}
+        self._exhausted |= {name for name, code in report.declined.items() if code in EXHAUSTED}
         report = settled(self._coordinator, self._courier, report)
         self._observe(report)
         _LOG.info(report.line)
@@ -107,12 +110,21 @@ class VerifiedAverage(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nobody: what a client measures on its data is not noised. Evaluate on public data with ``evaluate_fn``."""
-        return []
+        """Nobody, unless the terms ask for a noised and charged count; evaluate on public data with ``evaluate_fn``."""
+        ended = self._coordinator.history
+        order = Order(steps=1, metrics=self._terms.metrics)
+        names = ended[-1].names if ended and order.metrics else ()
+        self._asked = self._courier.messages({name: self._coordinator.order_ahead(name, order) for name in names})
+        return self._asked
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing was asked."""
-        return None
+        """The mean of the noised counts that came."""
+        values = []
+        for name, answer in self._courier.answers(self._asked, replies).items():
+            if isinstance(answer, Done):
+                self._coordinator.reached(name, answer)
+                values.append(as_accuracy(answer.values or b""))
+        return MetricRecord({"accuracy": fmean(values), "clients": len(values)}) if values else None
 
     def summary(self) -> None:
         """Log what is asked for."""

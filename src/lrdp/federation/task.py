@@ -10,8 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lrdp.accounting import SampledGaussian
 from lrdp.errors import Unsupported
 from lrdp.federation.layout import Layout
+from lrdp.integrity.fixed_point import Model
 from lrdp.ledger import Request
 from lrdp.training import (
     CheckedRecords,
@@ -23,6 +25,7 @@ from lrdp.training import (
     Sgd,
     Task,
     check_records,
+    memory_plan,
 )
 
 Loss = Callable[..., Tensor]
@@ -60,6 +63,7 @@ class Workbench:
 
     def __init__(self, task: LocalTask, settings: Settings) -> None:
         self._task, self._settings = task, settings
+        self._rehearsed: set[SampledGaussian] = set()
 
     @cached_property
     def model(self) -> nn.Module:
@@ -78,8 +82,15 @@ class Workbench:
     def records(self) -> CheckedRecords:
         return check_records(self._task.dataset(self._settings), self.loss)
 
-    def task(self, request: Request, learning_rate: float | None) -> Task:
-        """What one request asks for, in public values only."""
+    def rehearse(self, request: Request, task: Task) -> None:
+        """Refuse a model, loss or data set that cannot be trained, before anything is charged; once for a mechanism."""
+        mechanism = request.mechanism
+        if isinstance(mechanism, SampledGaussian) and mechanism not in self._rehearsed:
+            memory_plan(mechanism, task)
+            self._rehearsed.add(mechanism)
+
+    def task(self, request: Request, learning_rate: float | None, weights: Model) -> Task:
+        """What one request asks for, in public values only, from these weights."""
         optimiser: Any = self._task.optimiser
         if learning_rate is not None:
             if not hasattr(optimiser, "rate"):
@@ -88,6 +99,7 @@ class Workbench:
         constants = PublicConstants(
             clip_norm=request.clip_norm, optimiser=optimiser, first_step=request.round * request.steps
         )
+        self.layout.write(weights, self.model)
         return Task(
             model=self.model,
             dataset=self.records,

@@ -31,7 +31,9 @@ class Terms:
     """What a server brings: its keys, the consortium's registry, where receipts go, and what it asks for.
 
     ``choose`` picks a round's participants among those present. ``order`` is public; each client's policy has the last
-    word. ``parameters`` makes the session's constants for a model of so many coordinates.
+    word. ``metrics`` are measured after each round by those who took part, noised and charged as one step: only
+    ``"correct"``, and only where the policy lists it. ``parameters`` makes the session's constants for a model of so
+    many coordinates.
     """
 
     identity: Identity
@@ -39,6 +41,7 @@ class Terms:
     folder: Path
     order: Order = field(default_factory=Order)
     choose: Choose = everybody
+    metrics: tuple[str, ...] = ()
     parameters: Callable[[int], Parameters] = lambda size: Parameters(point=FixedPoint(size=size))
 
     def open(self, arrays: ArrayRecord) -> Coordinator:

@@ -130,6 +130,13 @@ def answer(committed: Committed, publish: Publish) -> tuple[Tagged, Tag]:
     return tagged, sign_tag(ready.identity, publish.header, own.value)
 
 
+def answer_again(tagged: Tagged, publish: Publish) -> Tag:
+    """The same tag for the same PUBLISH, if it was lost on the way. There is no second word on an attempt."""
+    if publish.header.digest != tagged.header.digest:
+        raise rejection(Verdict.STALE_CONTEXT, "another PUBLISH of this attempt was answered before")
+    return answer(tagged.committed, publish)[1]
+
+
 def sign_tag(identity: Identity, header: Header, value: int) -> Tag:
     """One's word that this is one's tag for exactly this header."""
     claim = (identity.name.encode(), header.digest, value.to_bytes(TAG_SIZE, "little"))

@@ -1,8 +1,9 @@
 """Bytes that mean one thing only: what is hashed, signed or sent is length-prefixed and begins with a label.
 
-A message is ``pack(label, field, …)``: for each part its length, then the part. A length below 128 is one byte, any
-other four bytes, big-endian, with the top bit set. Decoding is strict, so every message has exactly one encoding.
-Vectors are too large to pack: they follow a packed prefix that holds their type and length.
+What is kept is ``pack(label, field, …)``: for each part its length, then the part. A length below 128 is one byte, any
+other four bytes, big-endian, with the top bit set. What travels is smaller, and read by a ``Reader``; see ``wire``.
+Decoding is strict, so everything has exactly one encoding. Vectors are too large to pack: they follow a packed prefix
+that holds their type and length.
 """
 
 from __future__ import annotations
@@ -88,6 +89,50 @@ def sized(part: bytes, size: int) -> bytes:
     if len(part) != size:
         raise rejection(Verdict.MALFORMED, f"{len(part)} bytes where {size} belong")
     return part
+
+
+def hashes(*parts: bytes) -> None:
+    """Each must have the size of a hash, which is that of a key too."""
+    for part in parts:
+        sized(part, HASH_SIZE)
+
+
+def varint(value: int) -> bytes:
+    """A whole number in as few bytes as it needs: seven bits each, least first, the top bit set on all but the last."""
+    low, rest = value & 127, value >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+class Reader:
+    """Takes parts of known sizes from the front of a message, which must hold neither less nor more."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def take(self, size: int) -> bytes:
+        if size > self.left:
+            raise rejection(Verdict.MALFORMED, f"cut short: {self.left} bytes where {size} belong")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def varint(self) -> int:
+        """What ``varint`` wrote, in its shortest form and below 2^64."""
+        start = self._at
+        while self.take(1)[0] & 128:
+            pass
+        raw = self._data[start : self._at]
+        value = sum((byte & 127) << 7 * place for place, byte in enumerate(raw[:10]))
+        if len(raw) > 10 or value >> 8 * NUMBER_SIZE or raw != varint(value):
+            raise rejection(Verdict.MALFORMED, "a number is too large, or not in its shortest form")
+        return value
+
+    def end(self) -> None:
+        if self.left:
+            raise rejection(Verdict.MALFORMED, f"{self.left} bytes too many")
 
 
 def statement(label: bytes, *parts: bytes) -> bytes:

@@ -3,8 +3,8 @@
     y_j = u_j + Σ_{l>j} PRG(K_jl) − Σ_{l<j} PRG(K_jl)  mod 2^w
 
 Guarantees: no soundness error; the server learns A alone. It costs every client all masked updates to download, and one
-missing participant ends the attempt. Masks come from keys made for the session and never stored, so that a key stolen
-later opens nothing, and they are bound to TRAIN, so that each attempt has fresh ones.
+missing participant ends the attempt. Masks come from keys made for the session, which no file outlives, so that a key
+stolen later opens nothing; and they are bound to TRAIN, so that each attempt has fresh ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from lrdp.errors import InvalidInput
 from lrdp.integrity.checks import Seen
 from lrdp.integrity.commitments import opens, pledged
-from lrdp.integrity.encoding import SIGNATURE_SIZE, as_name, checked_name, digest, fields, pack, sized
+from lrdp.integrity.encoding import (
+    HASH_SIZE,
+    SIGNATURE_SIZE,
+    as_name,
+    checked_name,
+    digest,
+    fields,
+    pack,
+    sized,
+    unpack,
+)
 from lrdp.integrity.fixed_point import CHUNK, FixedPoint, Whole, chunks, sums_to
 from lrdp.integrity.keys import KEY_SIZE, Identity
 from lrdp.integrity.masks import Pairwise
@@ -26,6 +36,8 @@ from lrdp.integrity.messages import Pledge, Train, Update
 from lrdp.integrity.schemes import Answer
 from lrdp.integrity.session import Method, Position, Session
 from lrdp.integrity.verdicts import Check, Verdict, rejection
+
+_SCHEME = b"EXACT-CLIENT/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +63,7 @@ class Hello:
 
 
 def hello(identity: Identity, session: Session, secret: bytes) -> Hello:
-    """Announce the key of ``secret``, 32 random bytes that are never written down."""
+    """Announce the key of ``secret``, 32 random bytes that are written down in saved states only, and die with them."""
     key = replace(identity, agreement_secret=secret).member.agreement_key
     signature = identity.sign(b"hello/v1", session.digest, identity.name.encode(), key)
     return Hello(name=identity.name, agreement_key=key, signature=signature)
@@ -116,6 +128,12 @@ class ExactClient:
     def answer(self, seen: Seen, values: Whole) -> Answer:  # noqa: ARG002 — every check was made on the vectors themselves
         return Answer(value=0, expected=0)
 
+    def encode(self) -> bytes:
+        """The session's mask key, the peers' public ones, and which masks are used up."""
+        peers = (pack(name.encode(), key) for name, key in sorted(self.pairwise.peers.items()))
+        secret = self.pairwise.identity.agreement_secret
+        return pack(_SCHEME, secret, pack(*peers), pack(*sorted(self._masked)))
+
 
 def exact_client(identity: Identity, session: Session, secret: bytes, hellos: Iterable[Hello]) -> ExactClient:
     """The client's half, with mask keys that members announced and signed for this session."""
@@ -126,9 +144,32 @@ def exact_client(identity: Identity, session: Session, secret: bytes, hellos: It
         if member is None or given.name in peers or not member.signed(given.signature, b"hello/v1", *claim):
             raise rejection(Verdict.ROSTER_UNKNOWN, f"the key announced for {given.name} is not its own")
         peers[given.name] = given.agreement_key
+    return _exact_client(identity, session, secret, peers)
+
+
+def _exact_client(
+    identity: Identity, session: Session, secret: bytes, peers: dict[str, bytes], masked: Iterable[bytes] = ()
+) -> ExactClient:
     ephemeral = replace(identity, agreement_secret=secret)
     pairwise = Pairwise(identity=ephemeral, session=session.digest, purpose=b"vectormask/v1", peers=peers)
-    return ExactClient(pairwise=pairwise, point=session.parameters.point)
+    return ExactClient(pairwise=pairwise, point=session.parameters.point, _masked=set(masked))
+
+
+def read_exact_client(identity: Identity, session: Session, data: bytes) -> ExactClient:
+    """What ``ExactClient.encode`` wrote; the peers' keys were checked when they were announced."""
+    secret, peers, masked = fields(data, _SCHEME, 3)
+    keys = dict(_peer(part) for part in unpack(peers))
+    labels = [sized(label, HASH_SIZE) for label in unpack(masked)]
+    if list(keys) != sorted(keys) or len(keys) != len(unpack(peers)) or labels != sorted(set(labels)):
+        raise rejection(Verdict.MALFORMED, "peers or masks are not sorted, or occur twice")
+    return _exact_client(identity, session, secret, keys, labels)
+
+
+def _peer(data: bytes) -> tuple[str, bytes]:
+    parts = unpack(data)
+    if len(parts) != 2:
+        raise rejection(Verdict.MALFORMED, "a peer has a name and a key")
+    return as_name(parts[0]), sized(parts[1], KEY_SIZE)
 
 
 def _add_stream(masked: Whole, key: bytes, sign: int) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import hasher, number, pack
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 CHUNK = 1 << 16
 SMALL = np.dtype("<i4")
@@ -111,15 +114,6 @@ def within(values: Whole, bound: int) -> bool:
     return all(-bound <= int(values[part].min()) and int(values[part].max()) <= bound for part in chunks(values.size))
 
 
-def add(updates: Sequence[Whole], kind: np.dtype[Any]) -> Whole:
-    """Σ updates modulo 2^w, in one pass; exact wherever ``kind`` is FixedPoint.sum_type of as many updates."""
-    total = np.zeros(updates[0].size, kind)
-    for part in chunks(total.size):
-        for values in updates:
-            total[part] += values[part]
-    return total
-
-
 def sums_to(updates: Sequence[Whole], total: Whole) -> bool:
     """Whether Σ updates = total modulo 2^w."""
     scratch = np.empty(min(CHUNK, total.size), total.dtype)
@@ -144,10 +138,8 @@ class Step:
 
 def inspect(model: Model, aggregate: Whole, count: int, point: FixedPoint) -> Step:
     """Range, hash of the aggregate and hash of the model that follows."""
-    bound = point.bound(count)
-    in_range = True
-    of_aggregate = hasher(b"aggregate/v1", aggregate.dtype.str.encode(), number(aggregate.size))
-    of_model = hasher(b"model/v1", MODEL.str.encode(), number(model.size))
+    bound, in_range = point.bound(count), True
+    of_aggregate, of_model = _aggregate_hasher(aggregate), _model_hasher(model)
     scratch, following = np.empty(min(CHUNK, point.size)), np.empty(min(CHUNK, point.size), MODEL)
     for part in chunks(point.size):
         summed, count_here = aggregate[part], part.stop - part.start
@@ -158,9 +150,62 @@ def inspect(model: Model, aggregate: Whole, count: int, point: FixedPoint) -> St
     return Step(in_range, of_aggregate.digest(), of_model.digest())
 
 
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """What the server makes of updates in one pass: their sum, the next model, and the hashes of both."""
+
+    aggregate: Whole
+    next_model: Model
+    aggregate_hash: bytes
+    next_model_hash: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """Memory for the next aggregate and model, to be overwritten: fresh memory can cost more than all arithmetic."""
+
+    aggregate: Whole
+    next_model: Model
+
+
+def combine(updates: Sequence[Whole], model: Model, point: FixedPoint, room: Room | None = None) -> Combined:
+    """A = Σ updates modulo 2^w, exact wherever each is in range, and θ' from it, chunk by chunk in the cache."""
+    first, *others = updates
+    total, following = _room(point, point.sum_type(len(updates)), model, room)
+    of_aggregate, of_model = _aggregate_hasher(total), _model_hasher(model)
+    scratch = np.empty(min(CHUNK, point.size))
+    for part in chunks(point.size):
+        summed, moved = total[part], following[part]
+        summed[:] = first[part]
+        for values in others:
+            np.add(summed, values[part], out=summed, casting="unsafe")
+        of_aggregate.update(summed.data)
+        _step(model[part], summed, float(len(updates) << point.fraction_bits), scratch[: summed.size], moved)
+        of_model.update(moved.data)
+    return Combined(total, following, of_aggregate.digest(), of_model.digest())
+
+
+def _room(point: FixedPoint, kind: np.dtype[Any], model: Model, room: Room | None) -> tuple[Whole, Model]:
+    if room is None:
+        return np.empty(point.size, kind), np.empty(point.size, MODEL)
+    if room.aggregate.size != point.size or room.next_model.size != point.size:
+        raise InvalidInput(f"the room must be for {point.size} coordinates.")
+    if np.may_share_memory(room.next_model, model):
+        raise InvalidInput("the room must not be the model's own: a round that fails goes back to it.")
+    return vector(room.aggregate, kind), vector(room.next_model, MODEL)
+
+
+def _aggregate_hasher(aggregate: Whole) -> _Hash:
+    return hasher(b"aggregate/v1", aggregate.dtype.str.encode(), number(aggregate.size))
+
+
+def _model_hasher(model: Model) -> _Hash:
+    return hasher(b"model/v1", MODEL.str.encode(), number(model.size))
+
+
 def aggregate_hash(aggregate: Whole) -> bytes:
     """H(A), with its type and length."""
-    hashed = hasher(b"aggregate/v1", aggregate.dtype.str.encode(), number(aggregate.size))
+    hashed = _aggregate_hasher(aggregate)
     for part in chunks(aggregate.size):
         hashed.update(aggregate[part].data)
     return hashed.digest()
@@ -185,7 +230,7 @@ def _step(model: Model, summed: Whole, divisor: float, scratch: NDArray[np.float
 def model_hash(model: Model) -> bytes:
     """H(θ); refuses a model that is not finite, for its updates would not be either."""
     vector(model, MODEL)
-    hashed = hasher(b"model/v1", MODEL.str.encode(), number(model.size))
+    hashed = _model_hasher(model)
     for part in chunks(model.size):
         if not np.isfinite(model[part]).all():
             raise InvalidInput("the model holds NaN or infinity: training from it would send nothing but such updates.")

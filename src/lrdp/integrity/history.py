@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lrdp.errors import NotVerified
-from lrdp.integrity.encoding import fields, pack, unpack
+from lrdp.integrity.encoding import unpack
 from lrdp.integrity.receipts import Receipt, follow
 from lrdp.integrity.registry import Registry, verify
-from lrdp.integrity.session import Parameters, Position, Session, genesis
+from lrdp.integrity.session import Position, Session, genesis
 from lrdp.integrity.verdicts import Verdict, rejection
 
-_SESSION = b"SESSION/v1"
 _RECEIPT = b"RECEIPT/v1"
 _REGISTRY = b"registry/v1"
 
@@ -30,8 +29,7 @@ class Verified:
 
 def session_line(session: Session) -> str:
     """The first line."""
-    parts = (session.identifier, session.server_key, session.parameters.encode(), session.registry.encode())
-    return pack(_SESSION, *parts).hex()
+    return session.encode().hex()
 
 
 def receipt_line(receipt: Receipt) -> str:
@@ -46,13 +44,7 @@ def rotation_line(registry: Registry) -> str:
 
 def read_session(line: str) -> Session:
     """What ``session_line`` wrote."""
-    identifier, server_key, parameters, registry = fields(_bytes(line), _SESSION, 4)
-    return Session(
-        identifier=identifier,
-        server_key=server_key,
-        parameters=Parameters.decode(parameters),
-        registry=Registry.decode(registry),
-    )
+    return Session.decode(_bytes(line))
 
 
 def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[Verified]:

@@ -1,12 +1,9 @@
-"""The messages, each a value with one encoding. Vectors travel beside their message, as raw little-endian bytes."""
+"""The messages, each a value. What is hashed, signed or kept has an encoding here; how it travels is in ``wire``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-import numpy as np
 
 from lrdp.integrity.encoding import (
     HASH_SIZE,
@@ -16,23 +13,17 @@ from lrdp.integrity.encoding import (
     checked_name,
     digest,
     fields,
+    hashes,
     number,
     pack,
     sized,
     unpack,
 )
-from lrdp.integrity.fixed_point import LARGE, SMALL, Whole
+from lrdp.integrity.fixed_point import Whole
 from lrdp.integrity.verdicts import Verdict, rejection
 
 NONCE_SIZE = 32
 TAG_SIZE = 16
-_KINDS: dict[bytes, np.dtype[Any]] = {kind.str.encode(): kind for kind in (SMALL, LARGE)}
-
-
-def _vector(kind: bytes, body: bytes | memoryview) -> Whole:
-    if kind not in _KINDS or len(body) % _KINDS[kind].itemsize:
-        raise rejection(Verdict.MALFORMED, "the vector is of no known type, or cut short")
-    return np.frombuffer(body, _KINDS[kind])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +38,7 @@ class Train:
     signature: bytes = bytes(SIGNATURE_SIZE)
 
     def __post_init__(self) -> None:
-        sized(self.session, HASH_SIZE)
-        sized(self.head, HASH_SIZE)
+        hashes(self.session, self.head)
         sized(self.signature, SIGNATURE_SIZE)
 
     @property
@@ -105,15 +95,6 @@ class Update:
     def __post_init__(self) -> None:
         sized(self.nonce, NONCE_SIZE)
 
-    def encode(self) -> bytes:
-        """The head; the body is ``values`` as they lie in memory."""
-        return pack(b"UPDATE/v1", self.pledge.encode(), self.nonce, self.values.dtype.str.encode())
-
-    @classmethod
-    def decode(cls, head: bytes, body: bytes | memoryview) -> Update:
-        pledge, nonce, kind = fields(head, b"UPDATE/v1", 3)
-        return cls(pledge=Pledge.decode(pledge), nonce=nonce, values=_vector(kind, body))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
@@ -129,8 +110,7 @@ class Header:
     roster: tuple[Pledge, ...]
 
     def __post_init__(self) -> None:
-        for part in (self.session, self.previous, self.model, self.next_model, self.aggregate):
-            sized(part, HASH_SIZE)
+        hashes(self.session, self.previous, self.model, self.next_model, self.aggregate)
 
     @cached_property
     def digest(self) -> bytes:
@@ -172,24 +152,6 @@ class Publish:
 
     def __post_init__(self) -> None:
         sized(self.signature, SIGNATURE_SIZE)
-
-    def encode(self) -> bytes:
-        """The head; the bodies are ``aggregate`` and then the relayed updates' values."""
-        relayed = pack(*(update.encode() for update in self.relayed))
-        return pack(b"PUBLISH/v1", self.header.encode(), self.signature, self.aggregate.dtype.str.encode(), relayed)
-
-    @classmethod
-    def decode(cls, head: bytes, *bodies: bytes | memoryview) -> Publish:
-        header, signature, kind, relayed = fields(head, b"PUBLISH/v1", 4)
-        heads = unpack(relayed)
-        if len(bodies) != 1 + len(heads):
-            raise rejection(Verdict.MALFORMED, f"{len(bodies)} vectors where {1 + len(heads)} belong")
-        return cls(
-            header=Header.decode(header),
-            signature=signature,
-            aggregate=_vector(kind, bodies[0]),
-            relayed=tuple(Update.decode(part, body) for part, body in zip(heads, bodies[1:], strict=True)),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,11 +202,3 @@ class Tags:
     """M5: everybody's tags; they travel with the next round's M1."""
 
     tags: tuple[Tag, ...]
-
-    def encode(self) -> bytes:
-        return pack(b"TAGS/v1", pack(*(tag.encode() for tag in self.tags)))
-
-    @classmethod
-    def decode(cls, data: bytes) -> Tags:
-        (tags,) = fields(data, b"TAGS/v1", 1)
-        return cls(tags=tuple(Tag.decode(part) for part in unpack(tags)))

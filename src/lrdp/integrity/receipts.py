@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from lrdp.integrity import checks
 from lrdp.integrity.encoding import SIGNATURE_SIZE, fields, pack, sized, unpack
@@ -69,6 +69,16 @@ def accepted(position: Position, header: Header, accept: Accept) -> bool:
         return False
     member, head = position.session.registry.by_name[accept.name], position.after(header.digest, header.next_model).head
     return member.signed(accept.signature, b"accept/v1", accept.name.encode(), header.digest, head)
+
+
+def endorse(position: Position, receipt: Receipt, accepts: Iterable[Accept]) -> Receipt:
+    """The receipt with every ACCEPT that holds besides; ``position`` is where its round began.
+
+    ACCEPTs of a round arrive with the next round's updates, when its receipt is already made.
+    """
+    words = {word.name: word for word in accepts if accepted(position, receipt.header, word)}
+    words |= {word.name: word for word in receipt.accepts}
+    return replace(receipt, accepts=tuple(words[name] for name in sorted(words)))
 
 
 def _quorum(claim: Claim) -> bool:

@@ -16,13 +16,14 @@ from lrdp.integrity.encoding import (
     as_number,
     digest,
     fields,
+    hashes,
     number,
     pack,
     sized,
     unpack,
 )
 from lrdp.integrity.fixed_point import MOST_MEMBERS
-from lrdp.integrity.keys import KEY_SIZE, Identity, Member, verifies
+from lrdp.integrity.keys import Identity, Member, verifies
 from lrdp.integrity.verdicts import Check, Verdict, rejection, require
 
 NO_PREVIOUS = bytes(HASH_SIZE)
@@ -41,8 +42,7 @@ class Registry:
     signature: bytes = bytes(SIGNATURE_SIZE)
 
     def __post_init__(self) -> None:
-        sized(self.previous, HASH_SIZE)
-        sized(self.consortium, KEY_SIZE)
+        hashes(self.previous, self.consortium)
         sized(self.signature, SIGNATURE_SIZE)
 
     @cached_property
@@ -53,6 +53,11 @@ class Registry:
     @cached_property
     def by_name(self) -> dict[str, Member]:
         return {member.name: member for member in self.members}
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each name stands in the list: what travels in its place."""
+        return {member.name: place for place, member in enumerate(self.members)}
 
     def _fields(self) -> tuple[bytes, ...]:
         members = pack(*(member.encode() for member in self.members))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from lrdp.errors import InvalidInput
 from lrdp.integrity.checks import Seen
-from lrdp.integrity.encoding import digest
+from lrdp.integrity.encoding import digest, sized
 from lrdp.integrity.field import MERSENNE_127
 from lrdp.integrity.fixed_point import SMALL, FixedPoint, Whole, vector, within
 from lrdp.integrity.keys import Identity
@@ -47,6 +47,9 @@ class ClientScheme(Protocol):
 
     def answer(self, seen: Seen, values: Whole) -> Answer:
         """The tag of one's own values, after every check."""
+
+    def encode(self) -> bytes:
+        """What a saved state must hold to make this half anew from identity and session."""
 
 
 class ServerScheme(Protocol):
@@ -92,6 +95,10 @@ class SketchClient:
         hidden = mask(self.pairwise, seen.header.names, seen.header.digest, MERSENNE_127)
         return Answer((drawn.tag(values) + hidden) % MERSENNE_127.prime, drawn.tag(seen.publish.aggregate))
 
+    def encode(self) -> bytes:
+        """Nothing: the keys are the identity's and the registry's."""
+        return b""
+
 
 def sketch_client(identity: Identity, session: Session) -> SketchClient:
     """The client's half, with mask keys from the registry."""
@@ -99,6 +106,12 @@ def sketch_client(identity: Identity, session: Session) -> SketchClient:
     return SketchClient(
         pairwise=Pairwise(identity=identity, session=session.digest, purpose=b"tagmask/v1", peers=peers)
     )
+
+
+def read_sketch_client(identity: Identity, session: Session, data: bytes) -> SketchClient:
+    """What ``SketchClient.encode`` wrote."""
+    sized(data, 0)
+    return sketch_client(identity, session)
 
 
 @dataclass(frozen=True)

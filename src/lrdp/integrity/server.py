@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from lrdp.errors import InvalidInput
 from lrdp.integrity import checks
 from lrdp.integrity.commitments import opens, pledged
-from lrdp.integrity.fixed_point import Model, Whole, add, inspect, model_hash, next_model
+from lrdp.integrity.fixed_point import Model, Room, Whole, combine, model_hash
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Accept, Header, Pledge, Publish, Tag, Tags, Train, Update
-from lrdp.integrity.receipts import Receipt, accepted
+from lrdp.integrity.receipts import Receipt, endorse
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.schemes import ServerScheme
 from lrdp.integrity.session import Position, Session, genesis
@@ -50,6 +50,7 @@ class Published:
     header: Header
     signature: bytes
     aggregate: Whole
+    next_model: Model
     updates: tuple[Update, ...]
     tags: tuple[Tag, ...] = ()
 
@@ -102,29 +103,38 @@ def _registry(gathering: Gathering) -> Registry:
     return gathering.idle.position.session.registry
 
 
-def publish(gathering: Gathering) -> tuple[Published, Publish]:
-    """M3: sum the admitted updates and announce the roster, the aggregate and the model that follows."""
+def publish(gathering: Gathering, room: Room | None = None) -> tuple[Published, Publish]:
+    """M3: sum the admitted updates and announce the roster, the aggregate and the model that follows.
+
+    They are written to ``room`` if given: the aggregate and the model of the round before, once nobody needs them.
+    """
     idle, position = gathering.idle, gathering.idle.position
     parameters = position.session.parameters
     updates = tuple(sorted(gathering.updates, key=lambda update: update.pledge.name))
     if len(updates) < parameters.min_roster:
         raise rejection(Verdict.ROSTER_TOO_SMALL, f"{len(updates)} updates, {parameters.min_roster} needed")
-    aggregate = add([update.values for update in updates], parameters.point.sum_type(len(updates)))
-    step = inspect(idle.model, aggregate, len(updates), parameters.point)
+    made = combine([update.values for update in updates], idle.model, parameters.point, room)
     header = Header(
         session=position.session.digest,
         round=position.round,
         attempt=idle.attempt,
         previous=position.head,
         model=position.model,
-        next_model=step.next_model_hash,
-        aggregate=step.aggregate_hash,
+        next_model=made.next_model_hash,
+        aggregate=made.aggregate_hash,
         roster=tuple(update.pledge for update in updates),
     )
     signature = idle.identity.sign(b"server/v1", header.digest)
-    published = Published(idle=idle, header=header, signature=signature, aggregate=aggregate, updates=updates)
+    published = Published(
+        idle=idle,
+        header=header,
+        signature=signature,
+        aggregate=made.aggregate,
+        next_model=made.next_model,
+        updates=updates,
+    )
     relayed = idle.scheme.relayed(updates)
-    return published, Publish(header=header, signature=signature, aggregate=aggregate, relayed=relayed)
+    return published, Publish(header=header, signature=signature, aggregate=made.aggregate, relayed=relayed)
 
 
 def collect(published: Published, tag: Tag) -> Published:
@@ -142,19 +152,12 @@ def all_tags(published: Published) -> Tags:
 
 
 def conclude(published: Published, accepts: Sequence[Accept]) -> tuple[Idle, Receipt]:
-    """The round is over: the next model, and the receipt with every ACCEPT that holds."""
+    """The round is over: the next model, and the receipt with every ACCEPT that holds; ``endorse`` adds later ones."""
     idle, header = published.idle, published.header
-    words = {word.name: word for word in accepts if accepted(idle.position, header, word)}
-    receipt = Receipt(
-        header=header,
-        signature=published.signature,
-        tags=published.tags,
-        accepts=tuple(words[name] for name in sorted(words)),
-    )
-    point = idle.position.session.parameters.point
-    model = next_model(idle.model, published.aggregate, len(header.roster), point)
+    bare = Receipt(header=header, signature=published.signature, tags=published.tags, accepts=())
+    receipt = endorse(idle.position, bare, accepts)
     position = idle.position.after(header.digest, header.next_model)
-    return replace(idle, position=position, model=model, attempt=0), receipt
+    return replace(idle, position=position, model=published.next_model, attempt=0), receipt
 
 
 def retry(published: Published) -> Idle:

@@ -14,6 +14,7 @@ from lrdp.integrity.registry import Registry, verify_successor
 from lrdp.integrity.verdicts import Verdict, rejection
 
 _LABEL = b"parameters/v1"
+_SESSION = b"SESSION/v1"
 _FIXED_POINT = b"fixed-point/v1"
 FEWEST = 3
 
@@ -77,6 +78,19 @@ class Session:
     def __post_init__(self) -> None:
         sized(self.identifier, HASH_SIZE)
         sized(self.server_key, KEY_SIZE)
+
+    def encode(self) -> bytes:
+        return pack(_SESSION, self.identifier, self.server_key, self.parameters.encode(), self.registry.encode())
+
+    @classmethod
+    def decode(cls, data: bytes) -> Session:
+        identifier, server_key, parameters, registry = fields(data, _SESSION, 4)
+        return cls(
+            identifier=identifier,
+            server_key=server_key,
+            parameters=Parameters.decode(parameters),
+            registry=Registry.decode(registry),
+        )
 
     @cached_property
     def digest(self) -> bytes:

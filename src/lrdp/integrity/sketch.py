@@ -64,8 +64,10 @@ class Challenge:
         return total % self.field.prime
 
     def _limbs(self, bits: int) -> NDArray[np.float64]:
-        low, shifts = (1 << bits) - 1, range(0, self.field.bits, bits)
-        return np.array([[beta >> shift & low for shift in shifts] for beta in self.betas], np.float64)
+        betas, low = np.array(self.betas, object), (1 << bits) - 1
+        return np.stack(
+            [(betas >> shift & low).astype(np.float64) for shift in range(0, self.field.bits, bits)], axis=1
+        )
 
 
 def challenge(seed: bytes, size: int, field: Field = MERSENNE_127) -> Challenge:

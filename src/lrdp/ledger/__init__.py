@@ -5,7 +5,7 @@ writes the charge down, and hands out the :class:`Receipt` that training needs. 
 alone.
 """
 
-from lrdp.ledger.administration import adopt_head, void
+from lrdp.ledger.administration import adopt_head, rotate_key, void
 from lrdp.ledger.books import Books, State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice, SlotsChoice
 from lrdp.ledger.heads import Head, Point
@@ -37,5 +37,6 @@ __all__ = [
     "adopt_head",
     "parse_policy",
     "read_policy",
+    "rotate_key",
     "void",
 ]

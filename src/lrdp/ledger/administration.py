@@ -1,16 +1,20 @@
-"""What only an administrator does: void a charge, adopt a head. Both are signed with the administrator's key."""
+"""What people do, and sign: void a charge and adopt a head with the administrator's key, rotate the client's key."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from lrdp.accounting import Mechanism, RenyiAccountant
 from lrdp.errors import InvalidInput
 from lrdp.ledger import events
 from lrdp.ledger.books import Books, State, adopt_message, void_message
-from lrdp.ledger.heads import Head
+from lrdp.ledger.heads import Head, rotation_message
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger, system_clock
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
+
+MOST_ROTATIONS: Final = 32
 
 
 def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) -> None:
@@ -53,6 +57,21 @@ def adopt_head(ledger: Ledger, head: Head, administrator: SigningKey) -> events.
     adopted = events.Adopted(system_clock(), head.encode(), mechanism, steps, signature)
     ledger.record_signed(adopted)
     return adopted
+
+
+def rotate_key(ledger: Ledger, old: SigningKey, new: SigningKey) -> None:
+    """Let a new key sign from here on; open the ledger anew with it.
+
+    Guarantees: only the key in force can hand over. Heads that the old one signed still count against these books, also
+    if they were signed later: a stolen key can make a ledger stop, never make it forget.
+    """
+    books = ledger.books
+    if new.public in (books.opened.client_key, *(successor.key for successor in books.successors)):
+        raise InvalidInput("the new key signed for this ledger before: make another one.")
+    if len(books.successors) >= MOST_ROTATIONS:
+        raise InvalidInput(f"a ledger's key is rotated at most {MOST_ROTATIONS} times: each makes every head longer.")
+    signature = old.sign(rotation_message(books.opened.ledger, books.client_key, new.public))
+    ledger.record_signed(events.Rotated(system_clock(), new.public, signature))
 
 
 def _costliest(books: Books, policy: Policy, steps: int) -> Mechanism:

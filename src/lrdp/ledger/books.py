@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -17,9 +16,9 @@ from lrdp.ledger import events
 from lrdp.ledger.chain import GENESIS, broken
 from lrdp.ledger.choice import FilterChoice, decode_choice
 from lrdp.ledger.encoding import encode_mechanism
-from lrdp.ledger.heads import Head
+from lrdp.ledger.heads import Head, Successor, rotation_message
 from lrdp.ledger.keys import is_signed
-from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.tallies import Catalogue, RefusalTally, Tally
 
 
 class State(Enum):
@@ -31,30 +30,9 @@ class State(Enum):
     VOID = "void"
 
 
-class Tally:
-    """Steps by mechanism. Adding is by identity, for speed: equal mechanisms are one object in all entries but few."""
-
-    def __init__(self) -> None:
-        self._rows: dict[int, tuple[Mechanism, int]] = {}
-
-    def add(self, mechanism: Mechanism, steps: int) -> None:
-        row = self._rows.get(id(mechanism))
-        self._rows[id(mechanism)] = (mechanism, steps if row is None else row[1] + steps)
-
-    def history(self) -> dict[Mechanism, int]:
-        """What is not zero, by value."""
-        total: dict[Mechanism, int] = {}
-        for mechanism, steps in self._rows.values():
-            total[mechanism] = total.get(mechanism, 0) + steps
-        return {mechanism: steps for mechanism, steps in total.items() if steps}
-
-
-class RunTally(Tally):
-    """Steps of one run, and how often each of its rounds was charged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.charges: dict[int, int] = {}
+# Looked up once: these are used a million times.
+_RESERVED, _READY, _SENT = State.RESERVED, State.READY, State.SENT
+_from_hex = float.fromhex
 
 
 class Books:
@@ -70,24 +48,30 @@ class Books:
         self.opened: events.Opened
         self.choice: FilterChoice
         self.policies: list[events.PolicySet] = []
-        self.charges: dict[int, events.Reserved] = {}
         self.states: dict[int, State] = {}
         self.replies: dict[int, str] = {}
         self.answered: dict[str, int] = {}
-        self.refusals: Counter[Refusal] = Counter()
-        self.refused: set[tuple[str, Refusal]] = set()
+        self.refusals = RefusalTally()
         self.suspended: Head | None = None
         self.adopted: list[Head] = []
+        self.successors: list[Successor] = []
         self.steps = 0
         self.steps_at = array("q")
         self.latest_clock = 0
         self.clock_fell_at: list[int] = []
+        self._catalogue = Catalogue()
         self._counted, self._voided = Tally(), Tally()
-        self._runs: dict[str, RunTally] = {}
+        self._unanswered: dict[int, list[str]] = {}
+        self._newest: list[str] = []
 
     @property
     def budget(self) -> Budget:
         return Budget(epsilon=self.opened.epsilon, delta=self.opened.delta)
+
+    @property
+    def client_key(self) -> str:
+        """The key that signs from here on."""
+        return self.successors[-1].key if self.successors else self.opened.client_key
 
     @property
     def history(self) -> dict[Mechanism, int]:
@@ -100,15 +84,31 @@ class Books:
     @property
     def runs(self) -> int:
         """How many runs were charged for."""
-        return len(self._runs)
+        return len(self._catalogue.runs)
+
+    @property
+    def clip_norms(self) -> set[float]:
+        """Every clip norm that was charged for."""
+        return self._catalogue.clip_norms
 
     def history_of(self, run: str) -> dict[Mechanism, int]:
         """What counts of one run."""
-        return self._runs[run].history() if run in self._runs else {}
+        tally = self._catalogue.runs.get(run)
+        return {} if tally is None else tally.steps.history()
 
     def charges_in(self, run: str, number: int) -> int:
         """How often one round of a run was charged."""
-        return self._runs[run].charges.get(number, 0) if run in self._runs else 0
+        tally = self._catalogue.runs.get(run)
+        return 0 if tally is None else tally.charges.get(number, 0)
+
+    def unanswered(self, seq: int) -> events.Reserved | None:
+        """The charge at an entry, while it is RESERVED; None otherwise."""
+        return _charge(self._unanswered.get(seq))
+
+    @property
+    def newest_charge(self) -> events.Reserved | None:
+        """The last charge that was made, whatever became of it."""
+        return _charge(self._newest)
 
     @property
     def known_points(self) -> set[str]:
@@ -140,7 +140,7 @@ class Books:
                 seq += 1
                 if sha256(previous + line).digest() != digest:
                     raise broken(seq)
-                fields = line.decode().split("\t")
+                fields = line.decode().split("\t", 5)
                 quick = _QUICK.get(fields[0])
                 if quick is not None and seq > 1:
                     now = quick(self, seq, fields)
@@ -171,52 +171,57 @@ class Books:
         self.policies.append(event)
 
     def _reserve(self, seq: int, fields: list[str]) -> int:
-        self.charges[seq] = event = events.decode_reserved(fields)
-        if event.steps < 1:
-            raise ValueError(f"a charge is for at least one step, not for {event.steps}")
-        self.states[seq] = State.RESERVED
-        self._counted.add(event.mechanism, event.steps)
-        run = self._runs.get(event.run)
-        if run is None:
-            run = self._runs[event.run] = RunTally()
-        run.add(event.mechanism, event.steps)
-        run.charges[event.round] = run.charges.get(event.round, 0) + 1
-        self.steps += event.steps
-        return event.at
+        _, now, _key, name, number, rest = self._unanswered[seq] = self._newest = fields
+        text, guaranteed, spent = rest.rsplit("\t", 2)
+        catalogue = self._catalogue
+        kind, steps = catalogue.terms.get(text) or catalogue.learn_terms(text)
+        run = catalogue.runs_by_text.get(name) or catalogue.learn_run(name)
+        _from_hex(guaranteed), _from_hex(spent)
+        self.states[seq] = _RESERVED
+        self._counted[kind] += steps
+        run.steps[kind] += steps
+        run.charges[int(number)] += 1
+        self.steps += steps
+        return int(now)
 
     def _ready(self, _seq: int, fields: list[str]) -> int:
-        _, now, number, digest, _size = fields
+        _, now, number, digest, size = fields
         charge = int(number)
-        if self.states.get(charge) is not State.RESERVED:
+        reserved = self._unanswered.pop(charge, None)
+        if reserved is None:
             raise self._misplaced(charge, State.RESERVED)
-        self.states[charge] = State.READY
+        self.states[charge] = _READY
         self.replies[charge] = digest
-        self.answered[self.charges[charge].key] = charge
+        self.answered[reserved[2]] = charge
+        int(size)
         return int(now)
 
     def _sent(self, _seq: int, fields: list[str]) -> int:
         _, now, number = fields
         charge = int(number)
-        if self.states.get(charge) is not State.READY:
+        if self.states.get(charge) is not _READY:
             raise self._misplaced(charge, State.READY)
-        self.states[charge] = State.SENT
+        self.states[charge] = _SENT
         return int(now)
 
     def _void(self, event: events.Voided) -> None:
-        if self.states.get(event.charge) is not State.RESERVED:
+        if event.charge not in self._unanswered:
             raise self._misplaced(event.charge, State.RESERVED)
-        self.states[event.charge] = State.VOID
         message = void_message(self.opened.ledger, event.charge, event.reason)
         if not is_signed(self.opened.administrator_key, event.signature, message):
             raise ValueError("the administrator's signature on it does not hold")
-        charge = self.charges[event.charge]
-        self._voided.add(charge.mechanism, charge.steps)
-        self._counted.add(charge.mechanism, -charge.steps)
-        self._runs[charge.run].add(charge.mechanism, -charge.steps)
+        self.states[event.charge] = State.VOID
+        _, _, _, name, _, rest = self._unanswered.pop(event.charge)
+        kind, steps = self._catalogue.terms[rest.rsplit("\t", 2)[0]]
+        self._voided[kind] += steps
+        self._counted[kind] -= steps
+        self._catalogue.runs_by_text[name].steps[kind] -= steps
 
     def _decline(self, event: events.Declined) -> None:
-        self.refusals[event.refusal] += 1
-        self.refused.add((event.key, event.refusal))
+        self.refusals.add(event.refusal, len(self.states), key=event.key)
+
+    def _count(self, event: events.Unlisted) -> None:
+        self.refusals.add(event.refusal, len(self.states), requests=event.requests)
 
     def _suspend(self, event: events.Suspended) -> None:
         self.suspended = self._own(event.head)
@@ -228,10 +233,16 @@ class Books:
         message = adopt_message(head, event.mechanism, event.steps)
         if not is_signed(self.opened.administrator_key, event.signature, message):
             raise ValueError("the administrator's signature on it does not hold")
-        self._counted.add(event.mechanism, event.steps)
+        self._counted[self._catalogue.kind(event.mechanism)] += event.steps
         self.steps += event.steps
         self.adopted.append(head)
         self.suspended = None
+
+    def _rotate(self, event: events.Rotated) -> None:
+        message = rotation_message(self.opened.ledger, self.client_key, event.key)
+        if not is_signed(self.client_key, event.signature, message):
+            raise ValueError("the key before it did not sign it")
+        self.successors.append(Successor(event.key, event.signature))
 
     def _own(self, text: str) -> Head:
         head = Head.decode(text)
@@ -256,6 +267,11 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def _charge(fields: list[str] | None) -> events.Reserved | None:
+    event = events.decode("\t".join(fields).encode()) if fields else None
+    return event if isinstance(event, events.Reserved) else None
+
+
 def void_message(ledger: str, charge: int, reason: str) -> bytes:
     """What the administrator signs to void a charge."""
     return f"lrdp-void-1 {ledger} {charge} {reason}".encode()
@@ -277,6 +293,8 @@ _FOLD: Final[dict[type[events.Event], Callable[[Books, Any], None]]] = {
     events.PolicySet: Books._set_policy,
     events.Voided: Books._void,
     events.Declined: Books._decline,
+    events.Unlisted: Books._count,
     events.Suspended: Books._suspend,
     events.Adopted: Books._adopt,
+    events.Rotated: Books._rotate,
 }

@@ -7,7 +7,6 @@ depends on it), then the fields below in their order. Each value has exactly one
 from __future__ import annotations
 
 from collections.abc import Callable
-from sys import intern
 from typing import Final, NamedTuple
 
 from lrdp.accounting import Adjacency, Mechanism
@@ -92,6 +91,14 @@ class Declined(NamedTuple):
     sentence: str
 
 
+class Unlisted(NamedTuple):
+    """So many more requests that were refused for one reason, and not written one by one."""
+
+    at: int
+    refusal: Refusal
+    requests: int
+
+
 class Voided(NamedTuple):
     """The administrator's signed word that nothing of the charge at entry ``charge`` left the machine."""
 
@@ -118,7 +125,15 @@ class Adopted(NamedTuple):
     signature: str
 
 
-Event = Opened | PolicySet | Reserved | Ready | Sent | Declined | Voided | Suspended | Adopted
+class Rotated(NamedTuple):
+    """From here on heads are signed with ``key``; the key before it signed this."""
+
+    at: int
+    key: str
+    signature: str
+
+
+Event = Opened | PolicySet | Reserved | Ready | Sent | Declined | Unlisted | Voided | Suspended | Adopted | Rotated
 
 _WRITE: Final[dict[str, Callable[..., str]]] = {
     "int": lambda value: str(int(value)),
@@ -136,9 +151,11 @@ KINDS: Final[dict[str, type[Event]]] = {
     "READY": Ready,
     "SENT": Sent,
     "REFUSED": Declined,
+    "UNLISTED": Unlisted,
     "VOID": Voided,
     "SUSPENDED": Suspended,
     "ADOPTED": Adopted,
+    "ROTATED": Rotated,
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
@@ -170,21 +187,19 @@ def _type_name(annotation: object) -> str:
     return str(getattr(annotation, "__forward_arg__", annotation))
 
 
-def decode_reserved(fields: list[str]) -> Reserved:
-    """A charge from its fields, its kind among them: a third of all entries, so it is spelled out."""
-    _, at, key, run, number, mechanism, steps, clip, accountant, guaranteed, spent = fields
-    return Reserved(
-        int(at),
-        key,
-        intern(decode_word(run) if "%" in run else run),
-        int(number),
-        decode_mechanism(mechanism),
-        int(steps),
-        float.fromhex(clip),
-        intern(accountant),
-        float.fromhex(guaranteed),
-        float.fromhex(spent),
-    )
+class Terms(NamedTuple):
+    """What a charge is for: the fields of :class:`Reserved` that a run's rounds have in common."""
+
+    mechanism: Mechanism
+    steps: int
+    clip_norm: float
+    accountant: str
+
+
+def decode_terms(text: str) -> Terms:
+    """The terms from their part of a line."""
+    mechanism, steps, clip, accountant = text.split("\t")
+    return Terms(decode_mechanism(mechanism), int(steps), decode_float(clip), decode_word(accountant))
 
 
 _READ: Final[dict[str, Callable[[str], object]]] = {
@@ -206,7 +221,4 @@ def _reader(kind: type[Event]) -> Callable[[list[str]], Event]:
     return read
 
 
-_READERS: Final[dict[str, Callable[[list[str]], Event]]] = {
-    **{name: _reader(kind) for name, kind in KINDS.items()},
-    "RESERVED": decode_reserved,
-}
+_READERS: Final = {name: _reader(kind) for name, kind in KINDS.items()}

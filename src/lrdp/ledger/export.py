@@ -90,12 +90,21 @@ def _verified_ledger(path: Path) -> Verified:
 
 def _verified_export(path: Path) -> Verified:
     books = Books()
-    last = b""
-    for digest, line in _pairs(path):
-        if last:
-            books.append(*_entry(last, books.seq + 1))
-        last = digest + b"\t" + line
-    return Verified(books=books, head=_checked_head(last, books.begun(), path))
+    head = b""
+
+    def entries() -> Iterator[tuple[bytes, bytes]]:
+        nonlocal head
+        for seq, (digest, line) in enumerate(_pairs(path), start=1):
+            if head:
+                raise LedgerDamaged(f"{path} goes on after its head: something was added to it.")
+            if digest == b"HEAD":
+                head = line
+            else:
+                yield line, _hash(digest, seq)
+
+    with uncollected():
+        books.extend(entries())
+    return Verified(books=books, head=_checked_head(head, books.begun(), path))
 
 
 def _pairs(path: Path) -> Iterator[tuple[bytes, bytes]]:
@@ -106,17 +115,15 @@ def _pairs(path: Path) -> Iterator[tuple[bytes, bytes]]:
             yield digest, line
 
 
-def _entry(row: bytes, seq: int) -> tuple[bytes, bytes]:
-    digest, _, line = row.partition(b"\t")
+def _hash(digest: bytes, seq: int) -> bytes:
     try:
-        return line, bytes.fromhex(digest.decode("ascii"))
+        return bytes.fromhex(digest.decode("ascii"))
     except ValueError:
         raise LedgerDamaged(f"entry {seq} of the export has no hash: the file was cut or changed.") from None
 
 
-def _checked_head(row: bytes, books: Books, path: Path) -> Head:
-    name, _, text = row.partition(b"\t")
-    if name != b"HEAD":
+def _checked_head(text: bytes, books: Books, path: Path) -> Head:
+    if not text:
         raise LedgerDamaged(f"{path} does not end with a signed head: its tail was cut off.")
     try:
         head = Head.decode(text.decode("ascii", "replace"))
@@ -126,6 +133,7 @@ def _checked_head(row: bytes, books: Books, path: Path) -> Head:
         raise LedgerDamaged(
             f"{path} ends at entry {books.seq} but its head is of entry {head.seq}: entries are missing or not its own."
         )
-    if head.steps != books.steps or not head.is_signed_by(books.opened.client_key):
+    followed = list(head.successors) == books.successors
+    if head.steps != books.steps or not followed or not head.is_signed_by(books.opened.client_key):
         raise LedgerDamaged(f"{path} has a head that the client's key did not sign.")
     return head

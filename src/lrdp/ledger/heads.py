@@ -8,7 +8,7 @@ two chains parted, to within a factor of two of the distance.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from lrdp.errors import InvalidInput
 from lrdp.ledger.keys import SigningKey, is_signed
@@ -26,13 +26,30 @@ class Point:
     steps: int
 
 
+class Successor(NamedTuple):
+    """A key that took over, and the signature by which the one before it said so."""
+
+    key: str
+    signature: str
+
+
+def rotation_message(ledger: str, old: str, new: str) -> bytes:
+    """What an old key signs to hand over to a new one."""
+    return f"lrdp-rotate-1 {ledger} {old} {new}".encode()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The newest point of a ledger and some before it, newest first; ``generation`` counts adopted heads."""
+    """The newest point of a ledger and some before it, newest first; ``generation`` counts adopted heads.
+
+    ``successors`` leads from the key that the ledger was opened with to the one that signed: books that were restored
+    from before a rotation still recognise the heads made after it.
+    """
 
     ledger: str
     generation: int
     points: tuple[Point, ...]
+    successors: tuple[Successor, ...] = ()
     signature: str = ""
 
     @property
@@ -55,15 +72,22 @@ class Head:
     def message(self) -> bytes:
         """What is signed."""
         points = [f"{point.seq}:{point.digest}:{point.steps}" for point in self.points]
-        return " ".join([_LABEL, self.ledger, str(self.generation), ",".join(points)]).encode()
+        keys = [f"{successor.key}:{successor.signature}" for successor in self.successors]
+        words = [_LABEL, self.ledger, str(self.generation), ",".join(points)]
+        return " ".join([*words, ",".join(keys)] if keys else words).encode()
 
     def signed(self, key: SigningKey) -> Head:
         """The same head with its signature."""
         return replace(self, signature=key.sign(self.message()))
 
     def is_signed_by(self, public: str) -> bool:
-        """Whether the owner of the key vouches for it."""
-        return is_signed(public, self.signature, self.message())
+        """Whether the owner of the key that the ledger was opened with vouches for it, or whom that one named."""
+        key = public
+        for successor in self.successors:
+            if not is_signed(key, successor.signature, rotation_message(self.ledger, key, successor.key)):
+                return False
+            key = successor.key
+        return is_signed(key, self.signature, self.message())
 
     def encode(self) -> str:
         """One line of ASCII."""
@@ -75,18 +99,24 @@ class Head:
         if len(text) > _LONGEST:
             raise InvalidInput(f"a head has at most {_LONGEST} characters, got {len(text)}.")
         try:
-            label, ledger, generation, points, signature = text.strip().split(" ")
+            label, ledger, generation, points, *keys, signature = text.strip().split(" ")
             head = cls(
                 ledger=ledger,
                 generation=int(generation),
                 points=tuple(_point(point) for point in points.split(",")),
+                successors=tuple(_successor(each) for each in ",".join(keys).split(",") if each),
                 signature=signature,
             )
         except ValueError:
-            raise InvalidInput(f"a head is one line of five words, got {text[:60]!r}.") from None
+            raise InvalidInput(f"a head is one line of five or six words, got {text[:60]!r}.") from None
         if label != _LABEL or head.encode() != text.strip():
             raise InvalidInput(f"a head begins with {_LABEL} and has one spelling, got {text[:60]!r}.")
         return head
+
+
+def _successor(text: str) -> Successor:
+    key, signature = text.split(":")
+    return Successor(key, signature)
 
 
 def _point(text: str) -> Point:

@@ -7,6 +7,7 @@ leaves the charge standing; bytes that were ready are sent again as they are, an
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from hashlib import sha256
@@ -26,8 +27,9 @@ from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.outbox import Reply, store_reply, stored_reply
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.receipt import Receipt, issue
-from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.refusals import MOST_LISTED, Refusal
 from lrdp.ledger.request import Request
+from lrdp.ledger.signing import check_key, signed_head
 from lrdp.ledger.store import Probe, Store, silent
 
 Clock = Callable[[], int]
@@ -44,6 +46,7 @@ class Ledger:
     def __init__(self, *, store: Store, policy: Policy, key: SigningKey, clock: Clock = system_clock) -> None:
         self._store, self.policy, self._key, self._clock = store, policy, key, clock
         self._books: Books | None = None
+        self._unlisted: Counter[Refusal] = Counter()
 
     @classmethod
     def create(
@@ -119,11 +122,13 @@ class Ledger:
             LedgerDamaged: if the books cannot be trusted or written.
         """
         with self._transaction() as books:
+            check_key(books, self._key)
             decision = decide(books, self.policy, request)
             if decision.after is not None:
+                self._record_unlisted()
                 self._record(records.reservation(request, decision.after, books.choice.accountant, self._clock()))
-            elif decision.refusal and (request.key, decision.refusal) not in books.refused:
-                self._record(records.declined(request, decision.refusal, decision.sentence, self._clock()))
+            elif decision.refusal and (request.key, decision.refusal) not in books.refusals.listed:
+                self._decline(books, request, decision.refusal, decision.sentence)
             entry = books.seq
         if decision.after is None:
             raise decision.error()
@@ -140,18 +145,19 @@ class Ledger:
         if not receipt.redeemed:
             raise ReceiptRefused(f"the receipt of entry {receipt.entry} was not redeemed: nothing was trained on it.")
         with self._transaction() as books:
-            charge = books.charges.get(receipt.entry)
-            if charge is None or charge.key != receipt.request_key:
+            state, charge = books.states.get(receipt.entry), books.unanswered(receipt.entry)
+            if state is None or (charge is not None and charge.key != receipt.request_key):
                 raise ReceiptRefused(
                     f"entry {receipt.entry} is not the charge of this receipt: it is of another ledger."
                 )
-            if books.states[receipt.entry] is not State.RESERVED:
-                state = books.states[receipt.entry].value
+            if charge is None:
                 raise ReceiptRefused(
-                    f"the charge of entry {receipt.entry} is {state}: its reply cannot be stored any more."
+                    f"the charge of entry {receipt.entry} is {state.value}: its reply cannot be stored any more."
                 )
             self._record(events.Ready(self._clock(), receipt.entry, sha256(body).hexdigest(), len(body)))
-            reply = Reply(charge=receipt.entry, body=bytes(body), head=self._signed_head(books).encode())
+            reply = Reply(
+                charge=receipt.entry, body=bytes(body), head=signed_head(self._store, books, self._key).encode()
+            )
             store_reply(self._store, books, reply)
         return reply
 
@@ -171,6 +177,11 @@ class Ledger:
         charge = self.books.answered.get(request.key)
         return None if charge is None else stored_reply(self._store, self.books, charge)
 
+    def reply_of(self, charge: int) -> Reply | None:
+        """The stored reply to a charge; None where none is stored (any more)."""
+        books = self.books
+        return stored_reply(self._store, books, charge) if charge in books.replies else None
+
     def unsent(self) -> list[Reply]:
         """The replies that were ready when the process died."""
         books = self.books
@@ -180,7 +191,7 @@ class Ledger:
     def head(self) -> Head:
         """The signed head of now."""
         with self._fresh():
-            return self._signed_head(self._caught_up())
+            return signed_head(self._store, self._caught_up(), self._key)
 
     def witness(self, head: Head) -> None:
         """Look at a head that a server or a peer hands back; call for each, before charging.
@@ -210,8 +221,8 @@ class Ledger:
         """Every entry's line and hash."""
         return self._store.entries()
 
-    def record_signed(self, event: events.Voided | events.Adopted) -> None:
-        """For an administrator: append what the books check the signature of."""
+    def record_signed(self, event: events.Voided | events.Adopted | events.Rotated) -> None:
+        """For :mod:`lrdp.ledger.administration`: append what the books check the signature of."""
         with self._transaction():
             self._record(event)
 
@@ -219,21 +230,26 @@ class Ledger:
         """A consistent copy; restoring it later is a rollback, and is noticed."""
         self._store.copy_to(path)
 
-    def _signed_head(self, books: Books) -> Head:
-        distances = [0] + [1 << power for power in range(books.seq.bit_length()) if 1 << power < books.seq]
-        points = [
-            Point(seq=seq, digest=self._store.digest_at(seq) or "", steps=books.steps_at[seq - 1])
-            for seq in (books.seq - distance for distance in distances)
-        ]
-        head = Head(ledger=books.opened.ledger, generation=len(books.adopted), points=tuple(points))
-        return head.signed(self._key)
+    def _decline(self, books: Books, request: Request, refusal: Refusal, sentence: str) -> None:
+        """Write a refusal in full, or count it: a server that invents requests must not fill the disk."""
+        listed, total = books.refusals.since(len(books.states))
+        if listed < MOST_LISTED:
+            self._record(records.declined(request, refusal, sentence, self._clock()))
+            return
+        self._unlisted[refusal] += 1
+        if self._unlisted.total() >= total:
+            self._record_unlisted()
+
+    def _record_unlisted(self) -> None:
+        for refusal, requests in self._unlisted.items():
+            self._record(events.Unlisted(self._clock(), refusal, requests))
+        self._unlisted.clear()
 
     def _put_in_force(self) -> None:
         rule, identity = self.policy.budget, self.policy.identity
         with self._transaction() as books:
             opened = books.begun().opened
-            if opened.client_key != self._key.public:
-                raise PolicyRefused("the key is not the one this ledger was opened with.", Refusal.OTHER_LEDGER)
+            check_key(books, self._key)
             asked = (identity.client, identity.unit, identity.max_rows_per_unit, rule.adjacency, rule.total.delta)
             if asked != (opened.client, opened.unit, opened.max_rows_per_unit, opened.adjacency, opened.delta):
                 raise PolicyRefused(

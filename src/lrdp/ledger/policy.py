@@ -79,6 +79,8 @@ class Policy:
     text: str = field(repr=False)
     source: str
     lines: Mapping[str, int] = field(repr=False)
+    task: str = ""
+    """Where a guard finds the client's own model, data set and loss, as ``package.module:name``; empty for none."""
 
     @property
     def digest(self) -> str:

@@ -1,6 +1,6 @@
 """Reading ``policy.toml`` strictly: each key known, present, of its type, within its limits, or an error with its line.
 
-One key may be left out: without ``per_run_epsilon`` a run may spend all that is left.
+Two may be left out: without ``per_run_epsilon`` a run may spend all that is left, and ``[task]`` is for guards alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lrdp.ledger.request import check_digest
 Value = TypeVar("Value")
 _HEADER: Final = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]")
 _KEY: Final = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
+_TASK: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*", re.ASCII)
 _WORDS: Final = {str: "text in quotes", int: "a whole number", float: "a number", list: "a list of names"}
 
 
@@ -59,6 +60,7 @@ def parse_policy(text: str, source: str) -> Policy:
         text=text,
         source=source,
         lines=reader.lines,
+        task=_task(reader),
     )
     reader.refuse_unknown()
     return policy
@@ -207,3 +209,16 @@ def _registry(reader: _Reader) -> str:
     """An empty text means that no registry is pinned: then requests must not name one."""
     digest = reader.get("peers.registry_sha256", str)
     return reader.checked("peers.registry_sha256", lambda: check_digest("registry_sha256", digest) if digest else "")
+
+
+def _task(reader: _Reader) -> str:
+    """Which code trains is as much a rule as how: the name is read here, and imported by the guard alone."""
+    if "task" not in reader.tables:
+        return ""
+    name = reader.get("task.module", str)
+    if not _TASK.fullmatch(name):
+        raise InvalidInput(
+            f"{reader.source}{reader._line('task.module')}: module must be a name as in \"package.module:name\", got "
+            f"{name[:80]!r}."
+        )
+    return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from typing import Final
 
 from lrdp import __version__
 from lrdp.accounting import Answer
@@ -11,6 +12,8 @@ from lrdp.ledger.choice import FilterChoice
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.request import Request
+
+LONGEST_SENTENCE: Final = 400
 
 
 def opening(policy: Policy, key: str, administrator: str, choice: FilterChoice, clock: int) -> events.Opened:
@@ -48,5 +51,5 @@ def reservation(request: Request, after: Answer, accountant: str, clock: int) ->
 
 
 def declined(request: Request, refusal: Refusal, sentence: str, clock: int) -> events.Declined:
-    """The entry of a refused request."""
-    return events.Declined(clock, request.key, request.run, request.round, refusal, sentence)
+    """The entry of a refused request; its sentence may quote the server, so it is cut."""
+    return events.Declined(clock, request.key, request.run, request.round, refusal, sentence[:LONGEST_SENTENCE])

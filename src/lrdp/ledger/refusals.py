@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
+
+MOST_LISTED: Final = 16
+"""Refusals that are written in full between two charges; what comes beyond is counted."""
 
 
 class Refusal(Enum):

@@ -63,15 +63,14 @@ class Report(NamedTuple):
 def report_of(books: Books) -> Report:
     """What the books say, as a report."""
     rule = parse_policy(books.policies[-1].text, source="policy.toml").mechanism
-    last = max(books.charges, default=None)
-    following: dict[Mechanism, int] = {rule.costliest: rule.max_steps_per_round}
-    if last is not None:
-        following = {books.charges[last].mechanism: books.charges[last].steps}
+    last = books.newest_charge
+    following: dict[Mechanism, int]
+    following = {last.mechanism: last.steps} if last else {rule.costliest: rule.max_steps_per_round}
     opened = books.opened
     return Report(
         client=opened.client,
         ledger=opened.ledger,
-        key=opened.client_key,
+        key=books.client_key,
         seq=books.seq,
         digest=books.digest.hex(),
         adjacency=opened.adjacency,

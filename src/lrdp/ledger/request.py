@@ -11,6 +11,7 @@ from lrdp.accounting import Mechanism, limits
 from lrdp.errors import InvalidInput
 
 _LONGEST_RUN: Final = 200
+_LARGEST: Final = 2**63 - 1
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -57,6 +58,8 @@ class Request:
             raise InvalidInput(f"run must have 1 to {_LONGEST_RUN} printable characters, got {self.run[:40]!r}.")
         limits.whole("round", self.round, 0, "rounds are counted")
         limits.whole("steps", self.steps, 1, "a charge is for steps to be taken")
+        if max(self.round, self.steps) > _LARGEST:
+            raise InvalidInput(f"round and steps must be at most {_LARGEST}: a larger one is no count.")
         limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add")
         check_digest("config digest", self.config_digest)
 

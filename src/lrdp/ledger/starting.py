@@ -10,7 +10,9 @@ from typing import Final
 
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Mechanism, RenyiAccountant, Training, least_noise
 from lrdp.errors import InvalidInput
+from lrdp.ledger.administration import rotate_key
 from lrdp.ledger.choice import OrdersChoice
+from lrdp.ledger.export import verify
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.policy import Identity
@@ -83,6 +85,11 @@ class Home:
         return self.folder / "keys" / "client.pem"
 
     @property
+    def next_key(self) -> Path:
+        """Where a new key lies until the ledger knows it."""
+        return self.folder / "keys" / "client.next.pem"
+
+    @property
     def administrator(self) -> Path:
         return self.folder / "keys" / "administrator.pem"
 
@@ -140,3 +147,22 @@ def open_budget(home: Home, plan_rounds: int) -> Ledger:
     administrator.write(home.administrator)
     key.write(home.key)
     return ledger
+
+
+def replace_key(home: Home) -> SigningKey:
+    """Make a new key, let the old one hand over to it, and put it in the old one's place.
+
+    The old key is kept beside it: a backup from before the rotation needs it. After a crash, calling this again ends
+    what was begun.
+    """
+    if not home.next_key.exists():
+        SigningKey.generate().write(home.next_key)
+    new = SigningKey.read(home.next_key)
+    if home.key.exists():
+        old = SigningKey.read(home.key)
+        if verify(home.ledger).books.client_key != new.public:
+            with home.open() as ledger:
+                rotate_key(ledger, old, new)
+        home.key.replace(home.key.with_name(f"client-{old.public[:16]}.pem"))
+    home.next_key.replace(home.key)
+    return new

@@ -89,12 +89,11 @@ def summarize(books: Books) -> Summary:
     policy = parse_policy(books.policies[-1].text, source="policy.toml")
     accountant = _accountant(books)
     answer = books.choice.state(books.budget, books.opened.adjacency, books.history)
-    last = max(books.charges, default=None)
     return Summary(
         policy=policy,
         client=books.opened.client,
         ledger=books.opened.ledger,
-        client_key=books.opened.client_key,
+        client_key=books.client_key,
         adjacency=books.opened.adjacency,
         budget=books.budget,
         accountant=f"{books.choice.accountant} lrdp/{__version__}",
@@ -102,11 +101,11 @@ def summarize(books: Books) -> Summary:
         spent=answer.spent,
         spent_elsewhere=_elsewhere(accountant, books.history, books.budget.delta),
         without_voids=accountant.epsilon(_merged(books.history, books.voided), books.budget.delta),
-        recorded=None if last is None else books.charges[last],
+        recorded=books.newest_charge,
         history=books.history,
-        clip_norms=tuple(sorted({charge.clip_norm for charge in books.charges.values()})),
+        clip_norms=tuple(sorted(books.clip_norms)),
         states=Counter(books.states.values()),
-        refusals=dict(books.refusals),
+        refusals=dict(books.refusals.by_reason),
         runs=books.runs,
         adopted=len(books.adopted),
         suspended=books.suspended is not None,
@@ -121,12 +120,8 @@ def rounds_left(books: Books, policy: Policy) -> int:
     """Rounds like the last one that the filter would still admit; before the first, rounds of the costliest kind."""
     if books.suspended is not None:
         return 0
-    charges = list(books.charges.values())
-    step, steps = (
-        (charges[-1].mechanism, charges[-1].steps)
-        if charges
-        else (policy.mechanism.costliest, policy.mechanism.max_steps_per_round)
-    )
+    last, rule = books.newest_charge, policy.mechanism
+    step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
     low, high = 0, 1
     while high < 1 << 40 and _fits(books, step, steps * high):
         low, high = high, 2 * high

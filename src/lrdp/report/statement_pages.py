@@ -23,7 +23,12 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .5rem .6rem; border-top: 1px solid var(--line);
   overflow-wrap: anywhere; }
 th { width: 12rem; font-weight: 600; }
-@media print { body { margin: 0; max-width: none; font-size: 10pt; } tr { break-inside: avoid; } }
+@media (max-width: 36rem) { th, td { display: block; width: auto; } td { border-top: 0; padding-top: 0; } }
+@media print {
+  :root { color-scheme: light; --ink: #000000; --paper: #ffffff; --soft: #444444; --line: #999999; --bar: #0b5cad; }
+  body { margin: 0; max-width: none; font-size: 10pt; }
+  tr { break-inside: avoid; }
+}
 """
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 _KEY_BYTES = 32
 _MANTISSA_BITS = 53
+_ZEROS = memoryview(bytes(1 << 16))  # what is encrypted: the keystream itself comes out
 
 
 class Keystream:
@@ -33,17 +34,31 @@ class Keystream:
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """``count`` independent uniform 64-bit words."""
-        if os.getpid() != self._process:
-            self._process, self._cipher = os.getpid(), _cipher(os.urandom(_KEY_BYTES))
-        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype=np.uint64)
+        found = np.empty(count, dtype=np.uint64)
+        self._fill(found)
+        return found
 
     def uniforms(self, count: int) -> NDArray[np.float64]:
         """``count`` uniform values in (0, 1], each a multiple of 2^-53: never 0, so a logarithm is finite."""
-        heads = self.words(count) >> np.uint64(64 - _MANTISSA_BITS)
-        values = heads.view(np.int64).astype(np.float64)
-        values += 1.0
-        values *= 2.0**-_MANTISSA_BITS
+        values = np.empty(count, dtype=np.float64)
+        self.fill_uniforms(values)
         return values
+
+    def fill_uniforms(self, values: NDArray[np.float64]) -> None:
+        """The same, written over ``values``: a buffer that is used again costs no page faults."""
+        words = values.view(np.uint64)
+        self._fill(words)
+        words >>= np.uint64(64 - _MANTISSA_BITS)
+        np.add(words.view(np.int64), 1.0, out=values)
+        values *= 2.0**-_MANTISSA_BITS
+
+    def _fill(self, words: NDArray[np.uint64]) -> None:
+        if os.getpid() != self._process:
+            self._process, self._cipher = os.getpid(), _cipher(os.urandom(_KEY_BYTES))
+        room = words.view(np.uint8).data
+        for start in range(0, words.nbytes, len(_ZEROS)):
+            part = room[start : start + len(_ZEROS)]
+            self._cipher.update_into(_ZEROS[: len(part)], part)
 
     def below(self, limit: int, count: int) -> NDArray[np.int64]:
         """``count`` uniform integers in [0, limit), without the bias of a plain remainder."""

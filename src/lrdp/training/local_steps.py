@@ -17,7 +17,7 @@ from lrdp.training.engine import Engine, Totals
 from lrdp.training.keystream import Keystream
 from lrdp.training.losses import check_records
 from lrdp.training.memory import MemoryPlan, choose, footprint, parse_bytes
-from lrdp.training.noise import add_noise
+from lrdp.training.noise import Noise
 from lrdp.training.optimisers import Stepper
 from lrdp.training.progress import StepDone
 from lrdp.training.records import Reader
@@ -83,12 +83,12 @@ class LocalSteps:
 
     def _release(self, number: int, totals: Totals, stream: Keystream, stepper: Stepper) -> None:
         """Noise on the sum, then the public normaliser, then the optimiser: all parameters get noise."""
-        deviation = self.mechanism.noise_multiplier * self.task.constants.clip_norm
+        noise = Noise(self.mechanism.noise_multiplier * self.task.constants.clip_norm, stream)
         for place, parameter in enumerate(self.engine.parameters.values()):
             total = totals.pop(parameter, None)
             noisy = torch.zeros_like(parameter) if total is None else total
             noisy = noisy.detach()
-            add_noise(noisy, deviation, stream)
+            noise.add_to(noisy)
             stepper.step(number, place, noisy.div_(self.mechanism.batch_size))
 
 

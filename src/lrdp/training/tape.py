@@ -31,6 +31,7 @@ class Tape:
         self.rows = rows
         self.squares = torch.zeros(rows, dtype=wide(device), device=device)
         self._edges: list[GradientEdge] = []
+        self._waiting: dict[int, Emit] = {}
         self._uses: dict[Parameter, int] = {}
         self._open: dict[Parameter, list[Gradient]] = {}
         self._kept: list[Share] = []
@@ -42,8 +43,10 @@ class Tape:
             return
         self._edges.append(get_gradient_edge(output))
         self._count(parameters)
+        number = len(self._edges)
+        self._waiting[number] = emit
         hooked: Any = output
-        hooked.register_hook(partial(self._arrive, emit))
+        hooked.register_hook(partial(self._arrive, number))
 
     def defer(self, parameters: Sequence[Parameter], emit: Callable[[], Iterable[Share]]) -> None:
         """Have ``emit`` run once the whole backward pass is over."""
@@ -113,7 +116,9 @@ class Tape:
         for parameter in parameters:
             self._uses[parameter] = self._uses.get(parameter, 0) + 1
 
-    def _arrive(self, emit: Emit, gradient: Tensor) -> None:
+    def _arrive(self, number: int, gradient: Tensor) -> None:
+        """Hooks outlive the pass, so what a layer kept for its rule is let go here, as soon as the rule has run."""
+        emit = self._waiting.pop(number)
         with torch.no_grad():
             self._take(emit(gradient))
 

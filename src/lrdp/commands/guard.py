@@ -1,0 +1,102 @@
+"""``lrdp guard``: a client's own process, to which an app that the server ships can only pass messages on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from lrdp.commands.output import say
+from lrdp.errors import InvalidInput
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_FIELDS: Final = ("asked", "answered", "seconds", "client", "spent", "total", "socket")
+
+
+def guard(
+    policy: Annotated[Path, typer.Option(help="The client's policy.toml, next to its ledger and keys.")],
+    data: Annotated[Path, typer.Option(help="The client's data: handed to the task's data set as `data`.")],
+    socket: Annotated[Path, typer.Option(help="Where to listen, as in /run/lrdp/guard.sock.")],
+    code: Annotated[Path | None, typer.Option(help="Folder of the policy's [task] (default: the policy's).")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE for the data set; may be repeated.")
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="Group whose members may connect; none without it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Log one JSON object per line on stdout.")] = False,
+) -> None:
+    """Own the data, the keys and the budget, and answer what the server's app passes on, until stopped."""
+    from lrdp.federation.requirements import require_torch
+
+    require_torch()
+    from lrdp.federation.client import Participant
+    from lrdp.federation.guard import Guard, Ward, inspected, told_to_stop
+    from lrdp.federation.home import ClientHome
+    from lrdp.federation.sockets import listening
+    from lrdp.federation.trusted import trusted_task
+
+    if not data.exists():
+        raise InvalidInput(f"there is no data at {data}: name the file or folder that the task reads.")
+    if policy.name != "policy.toml":
+        raise InvalidInput(f"the policy must be a file policy.toml next to its ledger and keys, got {policy}.")
+    _log_to(as_json)
+    home = ClientHome(folder=policy.resolve().parent)
+    task = trusted_task(home.policy(), code or home.folder)
+    ward = Ward(home=home, task=task, settings={**_read(settings or []), "data": str(data.resolve())})
+    bench, budget = inspected(ward)
+    _warn_of_open_folder(home.folder)
+    with told_to_stop() as told, listening(socket, group) as listener:
+        logging.getLogger("lrdp.guard").info(
+            "guarding %s: ε %.2f of %g spent, socket %s",
+            *(budget.client, budget.spent, budget.total, socket),
+            extra={"client": budget.client, "spent": budget.spent, "total": budget.total, "socket": str(socket)},
+        )
+        Guard(home, Participant(home, bench)).serve(listener, told)
+    say("Stopped: nothing is open.")
+
+
+def _read(settings: list[str]) -> dict[str, Any]:
+    """As Flower reads a node's settings: numbers, true and false, and text with or without quotes."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        key, given, value = setting.partition("=")
+        if not (key and given):
+            raise InvalidInput(f"--set takes KEY=VALUE, got {setting!r}.")
+        try:
+            found[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key] = value
+    return found
+
+
+def _warn_of_open_folder(folder: Path) -> None:
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & _OTHERS:
+        logging.getLogger("lrdp.guard").warning(
+            "%s can be entered by other users (mode %o): close it with chmod 700, and run the SuperNode as another user.",
+            *(folder, mode),
+        )
+
+
+def _log_to(as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stdout if as_json else sys.stderr)
+    handler.setFormatter(_JsonLines() if as_json else logging.Formatter("%(message)s"))
+    logger = logging.getLogger("lrdp")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+
+
+class _JsonLines(logging.Formatter):
+    """What happened, as one object: its sentence, and its figures where it has some."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        figures = {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
+        line = {"time": record.created, "level": record.levelname.lower(), "message": record.getMessage(), **figures}
+        return json.dumps({**line, "process": os.getpid()}, ensure_ascii=False)

@@ -1,0 +1,138 @@
+"""Buffered asynchronous averaging: the server steps when enough updates are in, however old the model they came from.
+
+Clients train whenever they are there and keep their noised update; nobody waits for the slowest. Once a buffer is full,
+its owners make a round of it: each commits to its update at the *current* position and verifies the sum, exactly as in
+a synchronous round. So integrity holds buffer by buffer, and asynchrony costs one small exchange.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+
+from lrdp.accounting import limits
+from lrdp.errors import InvalidInput
+from lrdp.federation.coordinator import Coordinator
+from lrdp.federation.courier import Courier
+from lrdp.federation.messages import Declined, Done
+from lrdp.federation.progress import Observe, RoundReport, silence
+from lrdp.federation.rounds import EXHAUSTED, gathered, settled
+from lrdp.federation.terms import Terms
+
+EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
+_LOG: Final = logging.getLogger("lrdp.server")
+_POLL_SECONDS: Final = 0.2
+
+
+class BufferedAverage:
+    """``buffer`` updates make a step; how stale each was is in the reports."""
+
+    def __init__(self, terms: Terms, *, buffer: int, observe: Observe = silence) -> None:
+        limits.whole("buffer", buffer, 3, "of two, each could subtract itself from the sum")
+        self._terms, self._buffer, self._observe = terms, buffer, observe
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        evaluate_fn: EvaluateFunction | None = None,
+    ) -> Result:
+        """Run until ``num_rounds`` buffers are verified; raises InvalidInput after ``timeout`` seconds without one."""
+        coordinator = self._terms.open(initial_arrays)
+        workshop = Workshop(grid, coordinator, self._terms, timeout)
+        result, latest = Result(), time.monotonic()
+        while coordinator.round < num_rounds:
+            workshop.keep_busy()
+            full = workshop.oldest(self._buffer)
+            if full:
+                report = workshop.step(full)
+                self._observe(report)
+                _LOG.info(report.line)
+                if report.verified:
+                    latest = time.monotonic()
+                    _record(result, coordinator, report, evaluate_fn)
+            elif time.monotonic() - latest > timeout:
+                raise InvalidInput(
+                    f"no buffer of {self._buffer} came together in {timeout:g} seconds: start more clients, take a "
+                    f"smaller buffer, or give those that are there more budget. {coordinator.round} are verified."
+                )
+            else:
+                time.sleep(_POLL_SECONDS)
+        workshop.close()
+        return result
+
+
+class Workshop:
+    """Who trains, whose update waits, and who is spent."""
+
+    def __init__(self, grid: Grid, coordinator: Coordinator, terms: Terms, timeout: float) -> None:
+        self._grid, self._coordinator, self._terms = grid, coordinator, terms
+        self._courier = Courier(grid, coordinator, timeout)
+        self._busy: dict[str, Message] = {}
+        self._waiting: dict[str, int] = {}
+        self._exhausted: set[str] = set()
+
+    def keep_busy(self) -> None:
+        """Order work of whoever is free, and note what is done."""
+        present = set(self._courier.present())
+        free = sorted(present - self._busy.keys() - self._waiting.keys() - self._exhausted)
+        if self._coordinator.must_close(free):
+            self._courier.close()
+        works = {name: self._coordinator.order_ahead(name, self._terms.order) for name in free}
+        asked = self._courier.messages(works)
+        self._grid.push_messages(asked)
+        self._busy.update(zip(works, asked, strict=True))
+        replies = list(self._grid.pull_messages([message.metadata.message_id for message in self._busy.values()]))
+        answered = {reply.metadata.reply_to_message_id for reply in replies}
+        done = [message for message in self._busy.values() if message.metadata.message_id in answered]
+        for name, answer in self._courier.answers(done, replies).items():
+            del self._busy[name]
+            if isinstance(answer, Done):
+                self._coordinator.reached(name, answer)
+                self._waiting[name] = answer.trained_from
+            elif isinstance(answer, Declined) and answer.code in EXHAUSTED:
+                self._exhausted.add(name)
+
+    def oldest(self, count: int) -> list[str]:
+        """The updates that wait longest, if there are so many of clients that are there."""
+        present = set(self._courier.present())
+        waiting = sorted((since, name) for name, since in self._waiting.items() if name in present)
+        return [name for _, name in waiting[:count]] if len(waiting) >= count else []
+
+    def step(self, names: Sequence[str]) -> RoundReport:
+        """A verified round of updates that wait. Whoever could not take part is ordered anew."""
+        if self._coordinator.must_close(names):
+            self._courier.close()
+        report = gathered(self._coordinator, self._courier.exchange(self._coordinator.invite(names, None)))
+        report = settled(self._coordinator, self._courier, report)
+        for name in names:
+            if report.verified or name in report.declined:
+                self._waiting.pop(name, None)
+        return report
+
+    def close(self) -> None:
+        """The end of the session."""
+        self._courier.close()
+        self._coordinator.write_down()
+
+
+def _record(
+    result: Result, coordinator: Coordinator, report: RoundReport, evaluate_fn: EvaluateFunction | None
+) -> None:
+    values = coordinator.layout.arrays(coordinator.model)
+    result.arrays = ArrayRecord({name: Array(parameter) for name, parameter in values.items()})
+    stalest = max(report.staleness.values())
+    result.train_metrics_clientapp[coordinator.round] = MetricRecord(
+        {"participants": len(report.participants), "stalest": stalest}
+    )
+    measured = evaluate_fn(coordinator.round, result.arrays) if evaluate_fn else None
+    if measured is not None:
+        result.evaluate_metrics_serverapp[coordinator.round] = measured

@@ -1,0 +1,165 @@
+"""The guard: a local process that owns a client's data, keys, policy and ledger, and alone trains, charges and signs.
+
+The app that a server ships reaches it over a Unix socket, with the same messages that Flower brought. What is trained is
+the client's own code, named in its policy. docs/guard.md says which users and folders make the separation real.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from lrdp.errors import InvalidInput, LrdpError
+from lrdp.federation.client import Participant, largest_message
+from lrdp.federation.frames import Frame, opened
+from lrdp.federation.home import ClientHome
+from lrdp.federation.messages import Declined, read_message, to_frame
+from lrdp.federation.sockets import receive, send
+from lrdp.federation.task import LocalTask, Workbench
+from lrdp.ledger import Policy
+from lrdp.ledger.decisions import tighter
+from lrdp.training import PublicConstants, Task, memory_plan
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long a peer may take to hand in a message, and to fetch its answer: it is on this machine."""
+_LOG: Final = logging.getLogger("lrdp.guard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ward:
+    """What is guarded: a client's folder, its own code, and the settings that its data set is made with."""
+
+    home: ClientHome
+    task: LocalTask
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgeted:
+    """Whose budget it is, and how much of it is spent."""
+
+    client: str
+    spent: float
+    total: float
+
+
+def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
+    """Everything that a message will need, opened once: what is wrong is found before a server can see it.
+
+    Raises:
+        LrdpError: saying in one sentence what is missing and what to do.
+    """
+    policy, identity = ward.home.policy(), ward.home.identity()
+    if not policy.registry_sha256:
+        raise InvalidInput(
+            f"no registry is pinned ({policy.where('peers.registry_sha256')}): write there what `lrdp registry show` "
+            f"prints as the hash of your consortium's registry."
+        )
+    if identity.name != policy.identity.client:
+        raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
+    with closing(ward.home.ledger()) as ledger:
+        total = tighter(ledger.books.budget, policy.budget.total).epsilon
+        budgeted = Budgeted(client=identity.name, spent=ledger.answer().guaranteed.epsilon, total=total)
+    bench = Workbench(ward.task, ward.settings)
+    _rehearse(bench, ward.task, policy)
+    return bench, budgeted
+
+
+def _rehearse(bench: Workbench, task: LocalTask, policy: Policy) -> None:
+    """Build the model, check every record, and see that the two can be trained as the policy says; nothing is."""
+    try:
+        rehearsed = Task(
+            model=bench.model,
+            dataset=bench.records,
+            loss=bench.loss,
+            constants=PublicConstants(clip_norm=policy.mechanism.clip_norm, optimiser=task.optimiser),
+            execution=task.execution,
+        )
+        memory_plan(policy.mechanism.costliest, rehearsed)
+    except LrdpError:
+        raise
+    except Exception as problem:
+        raise InvalidInput(
+            f"the task of {policy.where('task.module')} failed ({type(problem).__name__}: {problem}): nothing is "
+            f"guarded until its model and data set can be made."
+        ) from problem
+
+
+class Guard:
+    """Answers one message per connection, one at a time, and goes on whatever it is sent."""
+
+    def __init__(self, home: ClientHome, participant: Participant, patience: float = PATIENCE_SECONDS) -> None:
+        self._home, self._participant, self._patience = home, participant, patience
+        self._most = largest_message(home.policy().model.max_bytes)
+
+    def serve(self, listener: socket.socket, told: socket.socket) -> None:
+        """Until ``told`` is readable; a message that came before is answered first."""
+        listener.setblocking(False)
+        while told not in select.select([listener, told], [], [])[0]:
+            with suppress(BlockingIOError, ConnectionAbortedError):  # a peer that left before it was its turn
+                connection, _ = listener.accept()
+                with closing(connection):
+                    self._attend(connection)
+
+    def _attend(self, connection: socket.socket) -> None:
+        started = time.monotonic()
+        try:
+            given = receive(connection, self._largest(), self._patience)
+            reply = self._participant.handle(given)
+        except InvalidInput as problem:
+            _LOG.warning("refused (invalid): %s", problem)
+            given, reply = Frame(b""), to_frame(Declined(code="invalid"))
+        except OSError as problem:
+            _LOG.warning("a peer broke off, or took too long: %s", problem)
+            return
+        try:
+            send(connection, reply, self._patience)
+        except OSError as problem:
+            # The answer is paid for and kept: whoever asks again gets the same bytes.
+            _LOG.warning("the peer did not take its answer: %s", problem)
+        seconds = round(time.monotonic() - started, 3)
+        asked, answered = _kind(given), _outcome(reply)
+        _LOG.info("%s → %s", asked, answered, extra={"asked": asked, "answered": answered, "seconds": seconds})
+
+    def _largest(self) -> int:
+        """Of the policy as it is now; where it cannot be read, the last one counts, and the message is refused."""
+        with suppress(LrdpError):
+            self._most = largest_message(self._home.policy().model.max_bytes)
+        return self._most
+
+
+def _kind(given: Frame) -> str:
+    """For the log: of whatever a peer sent, only a short word."""
+    with suppress(LrdpError):
+        kind = opened(given)[0]
+        return kind.decode() if kind.isalpha() and len(kind) <= 20 else "unknown"
+    return "unknown"
+
+
+def _outcome(reply: Frame) -> str:
+    answer = read_message(reply)
+    return f"declined ({answer.code})" if isinstance(answer, Declined) else type(answer).__name__.lower()
+
+
+@contextmanager
+def told_to_stop() -> Iterator[socket.socket]:
+    """A socket that is readable once SIGTERM or SIGINT came."""
+    told, wake = socket.socketpair()
+    wake.setblocking(False)
+    with closing(told), closing(wake):
+        handlers = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGTERM, signal.SIGINT)}
+        before = signal.set_wakeup_fd(wake.fileno())
+        try:
+            yield told
+        finally:
+            signal.set_wakeup_fd(before)
+            for each, handler in handlers.items():
+                signal.signal(each, handler)

@@ -1,0 +1,64 @@
+"""Accuracy on a client's own data, as a noised and charged count; off unless server and policy both ask for it.
+
+One step of the policy's own mechanism is spent on it: a batch is drawn, each record adds at most the clip norm, and the
+noise is that of the policy. So the count is exactly as private as one training step, and is accounted as one.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from lrdp.errors import InvalidInput
+from lrdp.ledger import Receipt
+from lrdp.training import Constant, Dataset, PublicConstants, Sgd, Task, private_update
+
+CORRECT: Final = "correct"
+_VALUE: Final = struct.Struct("<d")
+
+
+class _Counter(nn.Module):
+    """One weight, whose gradient by a record is the clip norm if the record is classified correctly, and else zero."""
+
+    def __init__(self, model: nn.Module, clip_norm: float) -> None:
+        super().__init__()
+        self.judged = copy.deepcopy(model).requires_grad_(False).eval()
+        self.total = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(self.total.weight)
+        self._clip_norm = clip_norm
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        right = (self.judged(inputs).argmax(-1) == labels).to(self.total.weight.dtype)
+        counted: Tensor = self.total(self._clip_norm * right[:, None])
+        return counted[:, 0]
+
+
+def _counted(model: nn.Module, batch: Any) -> Tensor:
+    inputs, labels = batch
+    value: Tensor = model(inputs, labels)
+    return value
+
+
+def private_accuracy(receipt: Receipt, model: nn.Module, records: Dataset) -> bytes:
+    """The noised share of correct records among a batch; it may lie below 0 or above 1."""
+    if receipt.steps != 1:
+        raise InvalidInput(f"a count is one step, got {receipt.steps}: nothing was counted.")
+    task = Task(
+        model=_Counter(model, receipt.clip_norm),
+        dataset=records,
+        loss=_counted,
+        constants=PublicConstants(clip_norm=receipt.clip_norm, optimiser=Sgd(rate=Constant(rate=1.0))),
+    )
+    (moved,) = private_update(receipt, task).delta.values()
+    return _VALUE.pack(-float(moved) / receipt.clip_norm)
+
+
+def as_accuracy(body: bytes | memoryview) -> float:
+    """What ``private_accuracy`` packed."""
+    if len(body) != _VALUE.size:
+        raise InvalidInput(f"an accuracy has {_VALUE.size} bytes, got {len(body)}.")
+    (value,) = _VALUE.unpack(body)
+    return float(value)

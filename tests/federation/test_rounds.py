@@ -1,0 +1,295 @@
+"""Rounds among clients that come and go, on a grid that serialises for real: who pays, who verifies, who can follow."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from federation.worlds import TRAINING, World, hospitals, initial, model, records, sampled, world
+from lrdp.accounting import Budget, RenyiAccountant, Training
+from lrdp.errors import InvalidInput
+from lrdp.federation import Order
+from lrdp.federation.flower import from_message, to_records
+from lrdp.federation.messages import Done, Tagged, Work, read_message, to_frame
+from lrdp.integrity import Verdict
+from lrdp.ledger import Refusal, State
+
+
+def charges(place: World, name: str) -> int:
+    return len(place.books(name).states)
+
+
+def test_everybody_trains_pays_and_verifies_and_an_auditor_agrees(tmp_path: Path) -> None:
+    place = world(tmp_path)
+    result = place.run(3)
+    assert [report.verified for report in place.reports] == [True] * 3
+    assert [charges(place, name) for name in place.names] == [3] * 4
+    found = place.audit()
+    assert found.failure is None
+    assert found.rounds == 3
+    assert found.participants == dict.fromkeys(place.names, 3)
+    before, after = initial(), result.arrays
+    assert any(not np.array_equal(before[name].numpy(), after[name].numpy()) for name in before)
+
+
+def test_the_model_is_the_mean_of_what_the_clients_released(tmp_path: Path) -> None:
+    """The oracle reads the updates off the wire and averages them in floating point."""
+    seen: list[np.ndarray] = []
+
+    def watch(message: Message) -> Message:
+        answer = read_message(from_message(message))
+        if isinstance(answer, Done) and answer.values:
+            triples = np.frombuffer(answer.values, np.uint8).reshape(-1, 3).astype(np.int64)
+            whole = triples @ np.array([1, 1 << 8, 1 << 16])
+            seen.append(np.where(whole >= 1 << 23, whole - (1 << 24), whole) / 2.0**20)
+        return message
+
+    result = world(tmp_path, after=watch).run(1)
+    flat = np.concatenate([array.numpy().reshape(-1) for array in initial().values()])
+    ended = np.concatenate([array.numpy().reshape(-1) for array in result.arrays.values()])
+    np.testing.assert_allclose(ended, flat + np.mean(seen, axis=0), atol=1e-6)
+
+
+def test_each_client_is_charged_for_exactly_its_own_steps(tmp_path: Path) -> None:
+    place = world(tmp_path, 7)
+    place.run(6, choose=sampled(random.Random(3), 4))
+    taken = place.audit().participants
+    for name in place.names:
+        assert charges(place, name) == taken.get(name, 0)
+        with place.consortium.client(name).ledger() as ledger:
+            steps = taken.get(name, 0) * TRAINING.local_steps
+            history = {ledger.policy.mechanism.costliest: steps} if steps else {}
+            assert dict(ledger.books.history) == history
+            tightest = RenyiAccountant(adjacency=ledger.policy.budget.adjacency).epsilon(history, 1e-5).epsilon
+            assert tightest <= ledger.answer().spent.epsilon <= 8.0
+
+
+def test_a_client_that_was_absent_joins_with_receipts(tmp_path: Path) -> None:
+    place = world(tmp_path, 5)
+    place.node("hospital-4").present = False
+
+    def arrives(round_: int, present: list[str]) -> list[str]:
+        place.node("hospital-4").present = round_ >= 1
+        return present
+
+    place.run(5, choose=arrives)
+    assert all(report.verified for report in place.reports)
+    assert place.audit().participants["hospital-4"] == 3
+    assert charges(place, "hospital-4") == 3
+
+
+def test_who_leaves_before_publishing_is_not_in_the_roster_and_the_round_goes_on(tmp_path: Path) -> None:
+    lost: list[str] = []
+
+    def lose(message: Message) -> Message | None:
+        answer = read_message(from_message(message))
+        if isinstance(answer, Done) and not lost:
+            lost.append("one")
+            return None
+        return message
+
+    place = world(tmp_path, 4, after=lose)
+    place.run(3)
+    assert [len(report.participants) for report in place.reports] == [3, 4, 4]
+    assert all(report.verified for report in place.reports)
+    assert place.reports[0].declined == {"hospital-0": "silent"}
+    # It trained and released: the charge stands, though the server never got the update.
+    assert charges(place, "hospital-0") == 3
+
+
+def test_a_lost_tag_is_asked_for_again(tmp_path: Path) -> None:
+    lost: list[str] = []
+
+    def lose(message: Message) -> Message | None:
+        if isinstance(read_message(from_message(message)), Tagged) and not lost:
+            lost.append("one")
+            return None
+        return message
+
+    place = world(tmp_path, 3, after=lose)
+    place.run(2)
+    assert [report.verified for report in place.reports] == [True, True]
+
+
+def test_a_round_that_cannot_be_proved_is_repeated_with_the_same_updates_for_nothing(tmp_path: Path) -> None:
+    silent = iter([True] * 2 + [False] * 100)
+
+    def mute(message: Message) -> Message | None:
+        tag = isinstance(read_message(from_message(message)), Tagged)
+        return None if tag and message.metadata.src_node_id == 2 and next(silent) else message
+
+    place = world(tmp_path, 4, after=mute)
+    place.run(3)
+    assert [report.verified for report in place.reports] == [False, True, True]
+    assert "no tag of hospital-1" in place.reports[0].problem or "silent" in place.reports[0].problem
+    # Three attempts, two rounds, two charges: the outbox answered the second attempt.
+    assert [charges(place, name) for name in place.names] == [2] * 4
+    assert place.audit().rounds == 2
+
+
+def test_a_spent_client_refuses_and_is_not_asked_again(tmp_path: Path) -> None:
+    short = Training(dataset_size=100, batch_size=8, rounds=2, local_steps=3, budget=Budget(epsilon=8.0, delta=1e-5))
+    place = world(tmp_path, 4, trainings={"hospital-2": short})
+    place.run(5)
+    assert charges(place, "hospital-2") == 2
+    assert [report.declined for report in place.reports] == [{}, {}, {"hospital-2": "budget"}, {}, {}]
+    assert all(report.verified for report in place.reports)
+    assert place.books("hospital-2").refusals.by_reason[Refusal.BUDGET] == 1
+    assert place.spent("hospital-2") <= 8.0
+
+
+def test_too_few_clients_is_said_in_one_sentence(tmp_path: Path) -> None:
+    place = world(tmp_path, 4)
+    for name in place.names[:2]:
+        place.node(name).present = False
+    with pytest.raises(InvalidInput, match="2 clients are there, 3 make a round"):
+        place.strategy().start(place.grid, initial(), num_rounds=1, timeout=0.1)
+
+
+def test_a_second_run_starts_a_session_of_its_own_on_the_same_budget(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    place.run(2)
+    half = place.spent("hospital-0")
+    place.run(2)
+    assert charges(place, "hospital-0") == 4
+    assert place.spent("hospital-0") > half
+    assert place.audit().rounds == 2
+
+
+def test_a_client_that_lost_its_place_is_shown_the_history_again(tmp_path: Path) -> None:
+    place = world(tmp_path, 4)
+
+    def forgets(round_: int, present: list[str]) -> list[str]:
+        if round_ == 2:
+            for path in (place.consortium.client("hospital-3").folder / "session").glob("state*"):
+                path.unlink()
+        return present
+
+    place.run(5, choose=forgets)
+    assert [sorted(report.declined.items()) for report in place.reports] == [
+        [], [], [("hospital-3", "behind")], [], [],
+    ]  # fmt: skip
+    assert place.audit().participants == {**dict.fromkeys(hospitals(3), 5), "hospital-3": 4}
+
+
+def test_a_backup_restored_behind_the_servers_back_is_noticed(tmp_path: Path) -> None:
+    place = world(tmp_path, 4)
+    ledger = place.consortium.client("hospital-1").folder / "ledger.db"
+    saved: list[bytes] = []
+
+    def restores(round_: int, present: list[str]) -> list[str]:
+        if round_ == 1:
+            saved.append(ledger.read_bytes())
+        if round_ == 2:
+            ledger.write_bytes(saved[0])
+        return present
+
+    place.run(4, choose=restores)
+    assert [report.declined.get("hospital-1") for report in place.reports] == [None, None, "ledger", "ledger"]
+
+
+@pytest.mark.parametrize(
+    ("order", "code"),
+    [
+        (Order(noise_multiplier=0.01), "noise"),
+        (Order(steps=4), "steps"),
+        (Order(batch_size=9), "batch-size"),
+        (Order(clip_norm=1.5), "clip-norm"),
+        (Order(metrics=("correct",)), "metrics"),
+    ],
+)
+def test_what_the_policy_forbids_is_declined_with_its_reason_and_costs_nothing(
+    tmp_path: Path, order: Order, code: str
+) -> None:
+    place = world(tmp_path, 3)
+    place.run(1, order=order)
+    assert place.reports[0].declined == dict.fromkeys(place.names, code)
+    assert [charges(place, name) for name in place.names] == [0] * 3
+
+
+def test_a_stricter_order_is_obeyed(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    place.run(1, order=Order(steps=2, batch_size=4, noise_multiplier=20.0, clip_norm=0.5, learning_rate=0.01))
+    ((mechanism, steps),) = place.books("hospital-0").history.items()
+    assert (steps, mechanism.batch_size, mechanism.noise_multiplier) == (2, 4, 20.0)
+
+
+def test_flower_train_config_is_an_order(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    place.strategy().start(place.grid, initial(), num_rounds=1, timeout=5, train_config={"steps": 1})
+    assert list(place.books("hospital-0").history.values()) == [1]
+    with pytest.raises(InvalidInput, match="an order has no local_epochs"):
+        place.strategy().start(place.grid, initial(), num_rounds=1, train_config={"local-epochs": 1})
+
+
+def test_an_altered_aggregate_is_caught_by_every_client_and_moves_nobody(tmp_path: Path) -> None:
+    """By the network or the server: one coordinate, by one quantum."""
+
+    def alter(message: Message) -> Message:
+        question = read_message(from_message(message))
+        if type(question).__name__ == "Announcement":
+            body = bytearray(question.aggregate)
+            body[0] ^= 1
+            message.content = to_records(to_frame(type(question)(publish=question.publish, aggregate=bytes(body))))
+        return message
+
+    place = world(tmp_path, 3, before=alter)
+    place.run(1)
+    assert not place.reports[0].verified
+    assert Verdict.SERVER_SIG.value in place.reports[0].problem
+    assert place.audit().rounds == 0
+
+
+def test_replies_hold_the_listed_fields_and_nothing_else(tmp_path: Path) -> None:
+    kinds: set[str] = set()
+
+    def watch(message: Message) -> Message:
+        assert list(message.content) == ["lrdp"]
+        answer = read_message(from_message(message))
+        kinds.add(type(answer).__name__)
+        assert to_records(to_frame(answer)) == message.content
+        return message
+
+    world(tmp_path, 3, after=watch).run(2)
+    assert kinds == {"Here", "Done", "Tagged", "Accepted"}
+
+
+def test_released_bytes_are_those_of_the_outbox(tmp_path: Path) -> None:
+    sent: list[bytes] = []
+
+    def watch(message: Message) -> Message:
+        answer = read_message(from_message(message))
+        if isinstance(answer, Done) and message.metadata.src_node_id == 1:
+            sent.append(bytes(answer.values or b""))
+        return message
+
+    place = world(tmp_path, 3, after=watch)
+    place.run(2)
+    with place.consortium.client("hospital-0").ledger() as ledger:
+        states = ledger.books.states
+        assert [ledger.reply_of(charge).body for charge in states] == sent
+        assert set(states.values()) == {State.SENT}
+
+
+def test_a_work_message_asked_twice_is_answered_with_the_same_update(tmp_path: Path) -> None:
+    works: list[Message] = []
+
+    def keep(message: Message) -> Message:
+        if isinstance(read_message(from_message(message)), Work) and message.metadata.dst_node_id == 1:
+            works.append(message)
+        return message
+
+    place = world(tmp_path, 3, before=keep)
+    place.run(1)
+    node = place.node("hospital-0")
+    first = read_message(from_message(node.app(works[0], place.grid.context_of(1))))
+    assert first.code == "model-mismatch"  # the round is over here
+    assert charges(place, "hospital-0") == 1
+
+
+def test_worlds_are_honest(tmp_path: Path) -> None:
+    """The clouds can be learned, so that a test which trains nothing would show."""
+    assert len(records({"partition-id": 0})) == 120
+    assert sum(parameter.numel() for parameter in model().parameters()) == 10

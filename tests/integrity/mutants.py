@@ -1,0 +1,211 @@
+"""Every condition of a module broken in turn, and the test that notices.
+
+    python tests/integrity/mutants.py blame keys
+
+Each mutant is one source file with one condition made true, made false, moved by one or robbed of a part. It is loaded
+in a forked process in the place of the real module, and the fast tests run until one fails. Prints a line of JSON for
+each: the mutant, and the test that failed or null.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib.abc
+import importlib.util
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent.parent / "src" / "lrdp" / "integrity"
+
+# The tests that should notice, the most likely first; every module is also held to those of ALL.
+LIKELY = {
+    "blame": ["test_blame"],
+    "checks": ["test_attacks", "test_absence"],
+    "client": ["test_absence", "test_exact", "test_attacks"],
+    "commitments": ["test_attacks", "test_vectors"],
+    "exact": ["test_exact", "test_states"],
+    "history": ["test_commands", "test_identity"],
+    "keys": ["test_identity", "test_commands"],
+    "receipts": ["test_attacks", "test_absence"],
+    "registry": ["test_identity"],
+    "schemes": ["test_fixed_point", "test_exact", "test_attacks"],
+    "sealing": ["test_states"],
+    "server": ["test_absence", "test_attacks", "test_rounds"],
+    "session": ["test_fixed_point", "test_identity", "test_decoders"],
+    "states": ["test_states"],
+    "wire": ["test_wire", "test_decoders"],
+}
+ALL = ["test_wire", "test_absence", "test_attacks", "test_blame", "test_exact", "test_identity", "test_states"]
+ALL += ["test_fixed_point", "test_vectors", "test_commands", "test_tampering", "test_decoders", "test_sketch"]
+
+MOVED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed condition."""
+
+    name: str
+    tree: ast.Module
+
+
+def _others(node: ast.expr, whole: bool) -> Iterator[ast.expr]:
+    """What may stand in the place of a condition: ``whole`` ones decide something by themselves."""
+    if whole:
+        yield ast.Constant(True)
+        yield ast.Constant(False)
+    if isinstance(node, ast.BoolOp):
+        for at in range(len(node.values)):
+            kept = node.values[:at] + node.values[at + 1 :]
+            yield kept[0] if len(kept) == 1 else ast.BoolOp(node.op, kept)
+    if isinstance(node, ast.Compare):
+        for at, operator in enumerate(node.ops):
+            if type(operator) in MOVED:
+                moved = [*node.ops[:at], MOVED[type(operator)](), *node.ops[at + 1 :]]
+                yield ast.Compare(node.left, moved, node.comparators)
+
+
+class Conditions(ast.NodeVisitor):
+    """Finds them, with the name of the function around each."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, ast.expr, bool]] = []
+        self.around: list[str] = []
+        self.truth = False
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802
+        if not any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases):
+            self.around.append(node.name)
+            self.generic_visit(node)
+            self.around.pop()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:  # noqa: N802
+        self.around.append(node.name)
+        outer, self.truth = self.truth, isinstance(node.returns, ast.Name) and node.returns.id == "bool"
+        self.generic_visit(node)
+        self.truth = outer
+        self.around.pop()
+
+    def generic_visit(self, node: ast.AST) -> None:
+        decides = {"test": (ast.If, ast.IfExp, ast.While), "value": (ast.Return,) if self.truth else ()}
+        for field, kinds in decides.items():
+            if isinstance(node, kinds):
+                self._add(getattr(node, field), True)
+        if isinstance(node, ast.comprehension):
+            for test in node.ifs:
+                self._add(test, True)
+        if isinstance(node, ast.BoolOp | ast.Compare):
+            self._add(node, False)
+        super().generic_visit(node)
+
+    def _add(self, node: ast.expr | None, whole: bool) -> None:
+        if node is not None and not isinstance(node, ast.Constant):
+            self.found.append((".".join(self.around), node, whole))
+
+
+def mutants(module: str) -> Iterator[Mutant]:
+    """All of them, each named by what was there and what is there now."""
+    tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
+    finder = Conditions()
+    finder.visit(tree)
+    seen = set()
+    for around, node, whole in finder.found:
+        for other in _others(node, whole):
+            name = f"{module}.{around}: {ast.unparse(node)} → {ast.unparse(other)}"
+            if name not in seen and "TYPE_CHECKING" not in name:
+                seen.add(name)
+                yield Mutant(name, _replaced(tree, node, other))
+
+
+def _replaced(tree: ast.Module, node: ast.expr, other: ast.expr) -> ast.Module:
+    class Swap(ast.NodeTransformer):
+        def visit(self, found: ast.AST) -> ast.AST:
+            return copy.deepcopy(other) if found is marked[0] else super().visit(found)
+
+    place = next(at for at, one in enumerate(ast.walk(tree)) if one is node)
+    altered = copy.deepcopy(tree)
+    marked = [list(ast.walk(altered))[place]]
+    return ast.fix_missing_locations(Swap().visit(altered))
+
+
+class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives the mutant wherever the module is imported."""
+
+    def __init__(self, module: str, tree: ast.Module) -> None:
+        self.module, self.tree = f"lrdp.integrity.{module}", tree
+
+    def find_spec(self, name: str, path: object, target: object = None) -> Any:
+        return importlib.util.spec_from_loader(name, self) if name == self.module else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self.tree, f"<mutant of {self.module}>", "exec"), module.__dict__)
+
+
+class Watch:
+    """Remembers the first test that failed."""
+
+    def __init__(self) -> None:
+        self.failed: str | None = None
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and self.failed is None:
+            self.failed = report.nodeid
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed and self.failed is None:
+            self.failed = f"{report.nodeid} (collection)"
+
+
+def _first_failure(module: str, mutant: Mutant) -> str | None:
+    import pytest
+
+    sys.meta_path.insert(0, Loader(module, mutant.tree))
+    order = dict.fromkeys([*LIKELY[module], *ALL])
+    watch = Watch()
+    with redirect_stdout(io.StringIO()):
+        options = ["-x", "-q", "-n0", "--timeout=120", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+        pytest.main([*options, *(str(TESTS / f"{name}.py") for name in order)], plugins=[watch])
+    return watch.failed
+
+
+def _in_a_fork(module: str, mutant: Mutant) -> str | None:
+    """The mutant's killer, found by a child that shares what is already imported."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        said = "crashed before any test"
+        try:
+            said = _first_failure(module, mutant) or ""
+        finally:
+            os.write(write, said.encode())
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said or None
+
+
+def main(modules: list[str]) -> None:
+    # What no mutant touches is imported once, before the forks.
+    for name in ("cryptography.hazmat.primitives.asymmetric.ed25519", "hypothesis", "numpy", "pytest", "typer.testing"):
+        importlib.import_module(name)
+    os.chdir(TESTS.parent.parent)
+    for module in modules:
+        for mutant in mutants(module):
+            print(json.dumps({"mutant": mutant.name, "noticed_by": _in_a_fork(module, mutant)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or sorted(LIKELY))

@@ -1,0 +1,179 @@
+"""A federation whose parties forget everything between two messages but bytes on a disk, as under Flower.
+
+``ClientProcess`` and ``ServerProcess`` are what a framework would call: bytes in, bytes out, two exchanges a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from integrity.parties import Federation
+from lrdp.integrity import Wire, client, endorse, server, states
+from lrdp.integrity.fixed_point import Whole
+from lrdp.integrity.keys import Identity
+from lrdp.integrity.messages import Accept, Header
+from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.session import Position
+
+
+@dataclass
+class Disk:
+    """What outlives a process: one state and its vectors, each as bytes with its type."""
+
+    state: bytes = b""
+    vectors: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+
+    def write(self, state: bytes, vectors: Mapping[str, Whole]) -> None:
+        self.state = state
+        self.vectors = {name: (values.dtype.str, values.tobytes()) for name, values in vectors.items()}
+
+    def read(self) -> dict[str, Whole]:
+        return {name: np.frombuffer(raw, kind) for name, (kind, raw) in self.vectors.items()}
+
+
+@dataclass
+class ClientProcess:
+    """Each method is one process: it reads the disk, does one step, writes the disk, and only then answers."""
+
+    identity: Identity
+    disk: Disk = field(default_factory=Disk)
+
+    def load(self) -> Any:
+        return states.decode_client(self.disk.state, self.identity, self.disk.read())
+
+    def save(self, state: states.ClientState) -> None:
+        self.disk.write(states.encode_client(state), states.client_vectors(state))
+
+    def settle(self, tags: bytes) -> bytes:
+        """M5: the last round is VERIFIED, or this raises and the disk is as it was."""
+        tagged = self.load()
+        wire = Wire(tagged.ready.position)
+        ready, accept = client.settle(tagged, wire.read_tags(tags, tagged.header))
+        self.save(ready)
+        return wire.accept(accept)
+
+    def catch_up(self, receipts: list[bytes], model: Whole) -> None:
+        self.save(client.catch_up(self.load(), [Receipt.decode(one) for one in receipts], model))
+
+    def pledge(self, train: bytes, values: Whole, nonce: bytes) -> bytes:
+        ready = self.load()
+        wire = Wire(ready.position)
+        committed = client.commit(client.begin(ready, wire.read_train(train)), values, nonce)
+        self.save(committed)
+        return wire.pledge(committed.pledge)
+
+    def reveal(self, pledges: list[bytes]) -> tuple[bytes, bytes]:
+        committed = self.load()
+        wire = Wire(committed.begun.ready.position)
+        committed, update = client.reveal(committed, [wire.read_pledge(one) for one in pledges])
+        self.save(committed)
+        return wire.update(update), update.values.tobytes()
+
+    def answer(self, publish: bytes, *bodies: bytes) -> bytes:
+        committed = self.load()
+        wire = Wire(committed.begun.ready.position)
+        tagged, tag = client.answer(committed, wire.read_publish(publish, *bodies))
+        self.save(tagged)
+        return wire.tag(tag)
+
+    def give_up(self) -> None:
+        """The server says that the attempt came to nothing: back to the last verified model."""
+        state = self.load()
+        back = {"Tagged": client.roll_back, "Committed": client.abandon}[states.kind(self.disk.state)]
+        self.save(back(state))
+
+
+@dataclass
+class Open:
+    """A receipt that still waits for ACCEPTs, and the position where its round began."""
+
+    position: Position
+    receipt: Receipt
+
+    def endorse(self, accepts: list[bytes]) -> Receipt:
+        wire = Wire(self.position)
+        words: list[Accept] = [wire.read_accept(one) for one in accepts]
+        self.receipt = endorse(self.position, self.receipt, words)
+        return self.receipt
+
+
+@dataclass
+class ServerProcess:
+    identity: Identity
+    disk: Disk = field(default_factory=Disk)
+
+    def load(self) -> Any:
+        return states.decode_server(self.disk.state, self.identity, self.disk.read())
+
+    def save(self, state: states.ServerState) -> None:
+        self.disk.write(states.encode_server(state), states.server_vectors(state))
+
+    def open(self, names: list[str]) -> bytes:
+        gathering, train = server.open_round(self.load(), names)
+        self.save(gathering)
+        return Wire(gathering.idle.position).train(train)
+
+    def enlist(self, pledge: bytes) -> None:
+        gathering = self.load()
+        self.save(server.enlist(gathering, Wire(gathering.idle.position).read_pledge(pledge)))
+
+    def admit(self, head: bytes, body: bytes) -> None:
+        gathering = self.load()
+        self.save(server.admit(gathering, Wire(gathering.idle.position).read_update(head, body)))
+
+    def pledges(self) -> list[bytes]:
+        gathering = self.load()
+        return [Wire(gathering.idle.position).pledge(one) for one in gathering.pledges]
+
+    def publish(self) -> tuple[Header, list[bytes]]:
+        published, publish = server.publish(self.load())
+        self.save(published)
+        bodies = [publish.aggregate.tobytes(), *(update.values.tobytes() for update in publish.relayed)]
+        return publish.header, [Wire(published.idle.position).publish(publish), *bodies]
+
+    def collect(self, tag: bytes) -> None:
+        published = self.load()
+        self.save(server.collect(published, Wire(published.idle.position).read_tag(tag)))
+
+    def tags(self) -> bytes:
+        published = self.load()
+        return Wire(published.idle.position).tags(server.all_tags(published), published.header)
+
+    def conclude(self) -> Open:
+        published = self.load()
+        idle, receipt = server.conclude(published, [])
+        self.save(idle)
+        return Open(published.idle.position, receipt)
+
+    def retry(self) -> None:
+        self.save(server.retry(self.load()))
+
+
+def processes(world: Federation) -> tuple[ServerProcess, dict[str, ClientProcess]]:
+    """The same federation, on disks."""
+    host = ServerProcess(world.idle.identity)
+    host.save(world.idle)
+    clients = {name: ClientProcess(ready.identity) for name, ready in world.clients.items()}
+    for name, ready in world.clients.items():
+        clients[name].save(ready)
+    return host, clients
+
+
+def play_round(
+    host: ServerProcess, clients: Mapping[str, ClientProcess], updates: Mapping[str, tuple[Whole, bytes]]
+) -> tuple[Open, bytes]:
+    """A round up to the tags, every party through its disk at every step; the receipt waits for ACCEPTs."""
+    train = host.open(list(updates))
+    for name, (values, nonce) in updates.items():
+        host.enlist(clients[name].pledge(train, values, nonce))
+    for name in updates:
+        host.admit(*clients[name].reveal(host.pledges()))
+    _, publish = host.publish()
+    for name in updates:
+        host.collect(clients[name].answer(*publish))
+    tags = host.tags()
+    return host.conclude(), tags

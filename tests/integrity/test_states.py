@@ -1,0 +1,324 @@
+"""Parties that are killed between any two steps go on as if nothing had happened, or say what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from integrity.parties import Federation, federation, honest_round, identity, play_out, stage, verdict_of
+from integrity.processes import ClientProcess, play_round, processes
+from lrdp.errors import InvalidInput, LrdpError, NotVerified
+from lrdp.integrity import blame, client, server, states
+from lrdp.integrity.encoding import pack, unpack
+from lrdp.integrity.messages import Tags
+from lrdp.integrity.rounds import Contribution, run_round
+from lrdp.integrity.session import Method
+from lrdp.integrity.verdicts import Verdict
+
+METHODS = list(Method)
+
+
+def drawn(world: Federation) -> dict[str, tuple[np.ndarray, bytes]]:
+    return {name: (world.update(), world.rng.bytes(32)) for name in world.clients}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_round_through_disks_gives_the_receipts_of_a_round_in_memory(method):
+    plain, saved = (federation(4, method=method, seed=5) for _ in range(2))
+    host, clients = processes(saved)
+    waiting = None
+    for _ in range(3):
+        updates = drawn(plain)
+        outcome = run_round(
+            plain.idle, plain.clients, {name: Contribution(values=u, nonce=n) for name, (u, n) in updates.items()}
+        )
+        plain.idle, plain.clients = outcome.server, outcome.clients
+        waiting, tags = play_round(host, clients, updates)
+        assert waiting.receipt.accepts == ()
+        receipt = waiting.endorse([clients[name].settle(tags) for name in clients])
+        assert receipt.encode() == outcome.receipt.encode()
+        for name, one in clients.items():
+            assert one.load().position == plain.clients[name].position
+            assert one.load().model.tobytes() == plain.idle.model.tobytes()
+        assert host.load().position == plain.idle.position
+
+
+def every_state(method: Method) -> dict[str, tuple[states.ClientState | states.ServerState, bytes, Callable]]:
+    """One of each, with its bytes and how to read them."""
+    scene = stage(federation(3, method=method))
+    world, played = scene.federation, play_out(scene)
+    published = scene.published
+    for tag in played.tags:
+        published = server.collect(published, tag)
+    committed = scene.committed["c001"]
+    clients = [committed.begun.ready, committed.begun, committed, client.pend(played.tagged["c001"])]
+    found = {}
+    for state in clients:
+        vectors = states.client_vectors(state)
+        read = lambda data, vectors=vectors: states.decode_client(data, identity("c001"), vectors)  # noqa: E731
+        found[type(state).__name__] = (state, states.encode_client(state), read)
+    for state in (world.idle, scene.gathering, published):
+        vectors = states.server_vectors(state)
+        read = lambda data, vectors=vectors: states.decode_server(data, identity("server"), vectors)  # noqa: E731
+        found[type(state).__name__] = (state, states.encode_server(state), read)
+    return found
+
+
+STATES = {method: every_state(method) for method in METHODS}
+EACH = [(method, name) for method in METHODS for name in STATES[method]]
+
+
+@pytest.mark.parametrize(("method", "name"), EACH)
+def test_a_state_has_one_encoding_and_comes_back_whole(method, name):
+    state, data, read = STATES[method][name]
+    encode = states.encode_client if name in ("Ready", "Begun", "Committed", "Tagged") else states.encode_server
+    vectors = states.client_vectors if encode is states.encode_client else states.server_vectors
+    back = read(data)
+    assert type(back) is type(state)
+    assert encode(back) == data
+    assert states.kind(data) == name
+    assert {key: one.tobytes() for key, one in vectors(back).items()} == {
+        key: one.tobytes() for key, one in vectors(state).items()
+    }
+
+
+@pytest.mark.parametrize(("method", "name"), EACH)
+def test_no_secret_of_the_key_file_is_in_a_state(method, name):
+    _, data, _ = STATES[method][name]
+    for who in ("c001", "server"):
+        assert identity(who).signing_secret not in data
+        assert identity(who).agreement_secret not in data
+
+
+@pytest.mark.parametrize(("method", "name"), EACH)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_damaged_states_are_refused(method, name, data):
+    _, good, read = STATES[method][name]
+    damaged = bytearray(good)
+    at = data.draw(st.integers(0, len(good) - 1))
+    damaged[at : at + data.draw(st.integers(0, 5))] = data.draw(st.binary(max_size=5))
+    if bytes(damaged) != good:
+        assert verdict_of(lambda: read(bytes(damaged))) is Verdict.MALFORMED
+
+
+@pytest.mark.parametrize(("method", "name"), EACH)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_states_with_a_good_checksum_and_anything_inside_give_a_typed_error_or_a_state(method, name, data):
+    _, good, read = STATES[method][name]
+    parts = list(unpack(good[:-32]))
+    at = data.draw(st.integers(0, len(parts) - 1))
+    parts[at] = data.draw(st.one_of(st.binary(max_size=80), st.sampled_from(parts)))
+    body = pack(*parts)
+    sealed = body + hashlib.sha256(body).digest()
+    try:
+        back = read(sealed)
+    except LrdpError:
+        return
+    encode = states.encode_client if isinstance(back, states.ClientState) else states.encode_server
+    assert encode(back) == sealed
+
+
+@pytest.mark.parametrize("data", [b"", bytes(31), bytes(32), hashlib.sha256().digest()])
+def test_bytes_too_short_for_a_state_are_refused(data):
+    assert verdict_of(lambda: states.kind(data)) is Verdict.MALFORMED
+
+
+def test_a_clients_state_is_no_servers_and_the_other_way_round():
+    found = STATES[Method.SKETCH]
+    for name, vectors in (("Ready", states.client_vectors), ("Idle", states.server_vectors)):
+        state, data, _ = found[name]
+        other = states.decode_server if name == "Ready" else states.decode_client
+        with pytest.raises(NotVerified, match="none of"):
+            other(data, identity("c001"), vectors(state))
+    with pytest.raises(InvalidInput, match="no state"):
+        states.encode_client(None)
+    with pytest.raises(InvalidInput, match="no state"):
+        states.client_vectors(None)
+
+
+@pytest.mark.parametrize(("method", "name"), EACH)
+def test_a_state_wants_its_own_keys(method, name):
+    state, data, _ = STATES[method][name]
+    decode, own = (
+        (states.decode_client, states.client_vectors)
+        if isinstance(state, states.ClientState)
+        else (states.decode_server, states.server_vectors)
+    )
+    for other in (identity("c002"), identity("c001", generation=1)):
+        with pytest.raises(InvalidInput, match="not that of"):
+            decode(data, other, own(state))
+
+
+def _refused(method: Method, name: str, key: str) -> tuple[Verdict, Verdict]:
+    """What is said of a vector that differs in one coordinate, and of one of another type."""
+    state, data, _ = STATES[method][name]
+    isclient = isinstance(state, states.ClientState)
+    vectors = (states.client_vectors if isclient else states.server_vectors)(state)
+    decode, who = (states.decode_client, "c001") if isclient else (states.decode_server, "server")
+    altered = vectors[key].copy()
+    altered[-1] += 1
+    wider = vectors[key].astype("<i8")
+    return tuple(
+        verdict_of(lambda given=given: decode(data, identity(who), {**vectors, key: given}))
+        for given in ((altered,) if key == "model" else (altered, wider))
+    )
+
+
+@pytest.mark.parametrize(("method", "name"), EACH)
+def test_every_vector_handed_back_is_checked(method, name):
+    state, _, _ = STATES[method][name]
+    isclient = isinstance(state, states.ClientState)
+    for key in (states.client_vectors if isclient else states.server_vectors)(state):
+        expected = Verdict.MODEL_MISMATCH if key == "model" else Verdict.MALFORMED
+        assert set(_refused(method, name, key)) == {expected}
+
+
+@pytest.mark.parametrize("key", ["model", "values", "sent", "aggregate"])
+def test_a_vector_that_is_missing_is_asked_for(key):
+    state, data, _ = STATES[Method.EXACT]["Tagged"]
+    vectors = {name: one for name, one in states.client_vectors(state).items() if name != key}
+    with pytest.raises(InvalidInput, match=f"'{key}' must be handed back"):
+        states.decode_client(data, identity("c001"), vectors)
+
+
+def test_updates_that_the_server_lost_must_come_in_again():
+    state, data, _ = STATES[Method.SKETCH]["Gathering"]
+    vectors = states.server_vectors(state)
+    lost = vectors.pop("update/c001")
+    back = states.decode_server(data, identity("server"), vectors)
+    assert [update.pledge.name for update in back.updates] == ["c000", "c002"]
+    (update,) = (one for one in state.updates if one.pledge.name == "c001")
+    again = server.admit(back, replace(update, values=lost))
+    assert server.publish(again)[1].header == server.publish(state)[1].header
+
+
+def test_a_restored_mask_is_not_used_twice():
+    """The control: without the list of used masks in the state, the same mask would cover another update."""
+    world = federation(3, method=Method.EXACT)
+    host, clients = processes(world)
+    train = host.open(list(clients))
+    one = clients["c001"]
+    before = states.encode_client(one.load())
+    one.pledge(train, world.update(), bytes(32))
+    one.give_up()
+    with pytest.raises(InvalidInput, match="used up"):
+        one.pledge(train, world.update(), bytes(32))
+    one.disk.state = before
+    one.pledge(train, world.update(), bytes(32))
+
+
+def test_a_restored_server_can_still_blame():
+    world = federation(4)
+    scene = stage(world)
+    liar = lambda tagged, tag: client.sign_tag(tagged.ready.identity, tagged.header, 7)  # noqa: E731
+    played = play_out(scene, lies={"c002": liar})
+    assert played.worst is Verdict.SUM_MISMATCH
+    data, vectors = states.encode_server(scene.published), states.server_vectors(scene.published)
+    back = states.decode_server(data, identity("server"), vectors)
+    tagged = {}
+    for name, state in played.tagged.items():
+        saved = states.encode_client(state), states.client_vectors(state)
+        tagged[name] = states.decode_client(saved[0], identity(name), saved[1])
+    bare = {name: blame.bare_tag(state) for name, state in tagged.items()}
+    bare["c002"] = blame._bare(identity("c002"), back.header, 7)
+    assert blame.accuse(back, bare.values()).pledge.name == "c002"
+
+
+# --------------------------------------------------------------------------------------- what a framework has to handle
+def finish(clients: dict[str, ClientProcess], tags: bytes) -> list[bytes]:
+    return [one.settle(tags) for one in clients.values()]
+
+
+def test_accepts_of_a_round_arrive_with_the_next_and_then_an_absent_client_joins():
+    world = federation(5)
+    host, clients = processes(world)
+    late = clients.pop("c004")
+    updates = lambda: {name: (world.update(), world.rng.bytes(32)) for name in clients}  # noqa: E731
+    first, tags = play_round(host, clients, updates())
+    accepts = finish(clients, tags)
+    second, tags = play_round(host, clients, updates())
+    receipts = [first.endorse(accepts[:2]), first.endorse(accepts)]
+    assert [len(receipt.accepts) for receipt in receipts] == [2, 4]
+    with pytest.raises(NotVerified, match="MODEL_MISMATCH"):
+        late.catch_up([receipts[1].encode()], host.load().model)
+    with pytest.raises(NotVerified, match="QUORUM_MISSING"):
+        late.catch_up([receipts[1].encode(), second.receipt.encode()], host.load().model)
+    receipts = [receipts[1], second.endorse(finish(clients, tags))]
+    late.catch_up([receipt.encode() for receipt in receipts], host.load().model)
+    clients["c004"] = late
+    _, tags = play_round(host, clients, updates())
+    finish(clients, tags)
+    assert {one.load().position.head for one in clients.values()} == {host.load().position.head}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rejected_attempt_is_rolled_back_and_the_same_updates_are_sent_again(method):
+    world = federation(4, method=method)
+    host, clients = processes(world)
+    updates = drawn(world)
+    train = host.open(list(clients))
+    for name, one in clients.items():
+        host.enlist(one.pledge(train, *updates[name]))
+    for one in clients.values():
+        host.admit(*one.reveal(host.pledges()))
+    _, publish = host.publish()
+    for name in ("c000", "c001"):  # the others never see PUBLISH
+        clients[name].answer(*publish)
+    host.retry()
+    for one in clients.values():
+        one.give_up()
+    again = {name: (values, world.rng.bytes(32)) for name, (values, _) in updates.items()}
+    waiting, tags = play_round(host, clients, again)
+    assert waiting.receipt.header.attempt == 1
+    assert len(waiting.endorse(finish(clients, tags)).accepts) == 4
+
+
+def test_a_failed_settlement_leaves_the_disk_as_it_was():
+    world = federation(3)
+    host, clients = processes(world)
+    _, tags = play_round(host, clients, drawn(world))
+    one = clients["c000"]
+    before = one.disk.state
+    altered = tags[:-1] + bytes([tags[-1] ^ 1])
+    with pytest.raises(NotVerified, match="TAG_SIG"):
+        one.settle(altered)
+    assert one.disk.state == before
+    one.settle(tags)
+    assert states.kind(one.disk.state) == "Ready"
+
+
+def test_an_accept_that_does_not_hold_is_left_out_of_the_receipt():
+    world = federation(4)
+    host, clients = processes(world)
+    waiting, tags = play_round(host, clients, drawn(world))
+    accepts = finish(clients, tags)
+    forged = accepts[0][:-1] + bytes([accepts[0][-1] ^ 1])
+    assert [word.name for word in waiting.endorse([forged, accepts[2], accepts[1]]).accepts] == ["c001", "c002"]
+    assert [word.name for word in waiting.endorse([*accepts, forged]).accepts] == ["c000", "c001", "c002", "c003"]
+
+
+def test_the_waiting_window_survives_a_restart():
+    scene = stage(federation(3, pending_window=1))
+    tagged = client.pend(play_out(scene, tamper=lambda tags: tags[1:]).tagged["c001"])
+    back = states.decode_client(states.encode_client(tagged), identity("c001"), states.client_vectors(tagged))
+    with pytest.raises(NotVerified, match="roll back"):
+        client.pend(back)
+    with pytest.raises(NotVerified, match="TAGS_INCOMPLETE"):
+        client.settle(back, Tags(tags=()))
+
+
+def test_a_history_goes_on_after_everybody_restarted():
+    world = federation(3)
+    honest_round(world)
+    host, clients = processes(world)
+    _, tags = play_round(host, clients, drawn(world))
+    finish(clients, tags)
+    assert host.load().position.round == 2
