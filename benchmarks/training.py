@@ -25,7 +25,16 @@ from training_baselines import BASELINES, CLIP, RATE, SIGMA, Build, Step, plain
 from training_models import WORKLOADS, Workload
 
 from lrdp.accounting import FixedSizeGaussian, SampledGaussian, TruncatedPoissonGaussian
-from lrdp.training import Constant, CrossEntropy, Execution, PublicConstants, Sgd, Task, TensorRecords
+from lrdp.training import (
+    Constant,
+    CrossEntropy,
+    Execution,
+    PublicConstants,
+    Sgd,
+    Task,
+    TensorRecords,
+    keep_freed_blocks,
+)
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import LocalSteps, Randomness, prepared
 from lrdp.training.noise import Noise
@@ -214,7 +223,10 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--baselines", nargs="*", choices=BASELINES, default=list(BASELINES), metavar="NAME")
     parser.add_argument("--join", nargs="+", type=Path, metavar="FILE", help="measure nothing: join saved outputs")
+    parser.add_argument("--keep-freed-blocks", action="store_true", help="for all contestants, as a client may")
     given = parser.parse_args()
+    if given.keep_freed_blocks:
+        keep_freed_blocks()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     found = joined(given.join) if given.join else run(given)

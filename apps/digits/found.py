@@ -24,4 +24,4 @@ training = Training(
     budget=Budget(epsilon=given.epsilon, delta=given.delta),
 )
 found(given.folder, {f"hospital-{number}": training for number in range(given.hospitals)})
-print(f"Founded a consortium of {given.hospitals} hospitals in {given.folder}.")
+print(f"Founded a consortium of {given.hospitals} hospitals in {given.folder}.")  # noqa: T201

@@ -9,7 +9,7 @@ import click
 import typer
 
 from lrdp import __version__
-from lrdp.commands import accounting, integrity, ledger, training
+from lrdp.commands import accounting, guard, integrity, ledger, training
 from lrdp.commands.output import say
 from lrdp.errors import LrdpError
 
@@ -25,6 +25,7 @@ for command in (
     accounting.calibrate,
     accounting.plan,
     training.check,
+    guard.guard,
     ledger.init,
     ledger.statement,
     integrity.verify,

@@ -1,6 +1,8 @@
 """Rounds among clients that come and go, on a grid that serialises for real: who pays, who verifies, who can follow."""
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,11 @@ from lrdp.accounting import Budget, RenyiAccountant, Training
 from lrdp.errors import InvalidInput
 from lrdp.federation import Order
 from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.messages import Done, Tagged, Work, read_message, to_frame
-from lrdp.integrity import Verdict
+from lrdp.federation.messages import Answer, Declined, Done, Here, Tagged, Work, read_message, to_frame
+from lrdp.integrity import SketchClient, Verdict, sketch_client
+from lrdp.integrity.checks import Seen
+from lrdp.integrity.field import MERSENNE_127
+from lrdp.integrity.schemes import Answer as OwnTag
 from lrdp.ledger import Refusal, State
 
 
@@ -293,3 +298,66 @@ def test_worlds_are_honest(tmp_path: Path) -> None:
     """The clouds can be learned, so that a test which trains nothing would show."""
     assert len(records({"partition-id": 0})) == 120
     assert sum(parameter.numel() for parameter in model().parameters()) == 10
+
+
+def answering_with(make: Callable[[Answer], Answer]) -> Callable[[Message], Message]:
+    """A client that lies, as the server sees it."""
+
+    def lie(message: Message) -> Message:
+        answer = read_message(from_message(message))
+        if message.metadata.src_node_id == 4:
+            message.content = to_records(to_frame(make(answer)))
+        return message
+
+    return lie
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda answer: replace(answer, name="nobody") if isinstance(answer, Here) else answer,
+        lambda answer: replace(answer, name="hospital-0") if isinstance(answer, Here) else answer,
+        lambda answer: replace(answer, accept=b"\xff" * 9) if isinstance(answer, Done | Here) else answer,
+        lambda answer: replace(answer, update=b"\x03garbage") if isinstance(answer, Done) else answer,
+        lambda answer: replace(answer, values=bytes(answer.values or b"")[:-1]) if isinstance(answer, Done) else answer,
+        lambda answer: replace(answer, values=b"\x01" * 30) if isinstance(answer, Done) else answer,
+        lambda answer: replace(answer, head="no head") if isinstance(answer, Done) else answer,
+        lambda answer: Tagged(tag=b"") if isinstance(answer, Done) else answer,
+        lambda answer: Declined(code="made-up") if isinstance(answer, Done) else answer,
+    ],
+)
+def test_a_lying_client_cannot_stop_the_server(tmp_path: Path, make: Callable[[Answer], Answer]) -> None:
+    """What it sends is left out or does no harm; the others go on, and what is on record verifies."""
+    place = world(tmp_path, 5, after=answering_with(make))
+    place.run(3)
+    assert any(report.verified for report in place.reports)
+    assert place.audit().failure is None
+    assert place.audit().rounds >= 1
+
+
+def test_a_client_that_frames_the_server_is_found_before_the_model_moves(tmp_path: Path) -> None:
+    """A well-signed wrong tag: the masks cancel, so the server sees what every client would see."""
+
+    class Framing(SketchClient):
+        def answer(self, seen: Seen, values: np.ndarray) -> OwnTag:
+            honest = super().answer(seen, values)
+            return OwnTag((honest.value + 1) % MERSENNE_127.prime, honest.expected)
+
+    place = world(tmp_path, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "lrdp.federation.catching_up.sketch_client",
+            lambda identity, session: (Framing if identity.name == "hospital-2" else SketchClient)(
+                pairwise=sketch_client(identity, session).pairwise
+            ),
+        )
+        patch.setattr(
+            "lrdp.integrity.states._client_scheme",
+            lambda session, identity, data: (Framing if identity.name == "hospital-2" else SketchClient)(
+                pairwise=sketch_client(identity, session).pairwise
+            ),
+        )
+        place.run(1)
+    assert not place.reports[0].verified
+    assert "sum-mismatch" in place.reports[0].problem
+    assert place.audit().rounds == 0

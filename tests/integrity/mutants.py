@@ -83,13 +83,13 @@ class Conditions(ast.NodeVisitor):
         self.around: list[str] = []
         self.truth = False
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         if not any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases):
             self.around.append(node.name)
             self.generic_visit(node)
             self.around.pop()
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.around.append(node.name)
         outer, self.truth = self.truth, isinstance(node.returns, ast.Name) and node.returns.id == "bool"
         self.generic_visit(node)
@@ -125,6 +125,11 @@ def mutants(module: str) -> Iterator[Mutant]:
             if name not in seen and "TYPE_CHECKING" not in name:
                 seen.add(name)
                 yield Mutant(name, _replaced(tree, node, other))
+
+
+def unchanged(module: str) -> Mutant:
+    """The control: the module as it is, loaded in the same way, which no test may notice."""
+    return Mutant(f"{module}: unchanged", ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8")))
 
 
 def _replaced(tree: ast.Module, node: ast.expr, other: ast.expr) -> ast.Module:
@@ -184,27 +189,28 @@ def _in_a_fork(module: str, mutant: Mutant) -> str | None:
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        said = "crashed before any test"
+        said = {"crashed": True}
         try:
-            said = _first_failure(module, mutant) or ""
+            said = {"noticed_by": _first_failure(module, mutant)}
         finally:
-            os.write(write, said.encode())
+            os.write(write, json.dumps(said).encode())
             os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        said = pipe.read().decode()
+        said = json.loads(pipe.read())
     os.waitpid(child, 0)
-    return said or None
+    return said["noticed_by"]
 
 
 def main(modules: list[str]) -> None:
     # What no mutant touches is imported once, before the forks.
-    for name in ("cryptography.hazmat.primitives.asymmetric.ed25519", "hypothesis", "numpy", "pytest", "typer.testing"):
+    for name in ("cryptography.hazmat.primitives.asymmetric.ed25519", "numpy", "pytest", "typer.testing"):
         importlib.import_module(name)
     os.chdir(TESTS.parent.parent)
     for module in modules:
-        for mutant in mutants(module):
-            print(json.dumps({"mutant": mutant.name, "noticed_by": _in_a_fork(module, mutant)}), flush=True)
+        for mutant in (unchanged(module), *mutants(module)):
+            sys.stdout.write(json.dumps({"mutant": mutant.name, "noticed_by": _in_a_fork(module, mutant)}) + "\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def _warn_of_open_folder(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & _OTHERS:
         logging.getLogger("lrdp.guard").warning(
-            "%s can be entered by other users (mode %o): close it with chmod 700, and run the SuperNode as another user.",
+            "%s can be entered by other users (mode %o): close it with chmod 700; run the SuperNode as another user.",
             *(folder, mode),
         )
 

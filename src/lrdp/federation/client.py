@@ -67,14 +67,16 @@ def largest_message(model_bytes: int) -> int:
 
 
 class Participant:
-    """One client: bytes in, bytes out. Nothing is kept between two messages that a restart would lose."""
+    """One client: bytes in, bytes out. What must outlast a message is on disk."""
 
     def __init__(self, home: ClientHome, bench: Workbench) -> None:
         self._home, self._bench = home, bench
         self._standing = Standing(home.folder / "session")
+        self._accept = b""
 
     def handle(self, given: Frame) -> Frame:
         """The answer to a message; a refusal, whatever went wrong, is a constant."""
+        self._accept = b""
         try:
             with self._standing.locked():
                 return to_frame(self._answer(given))
@@ -113,17 +115,17 @@ class Participant:
         if state is None:
             return Here(name=identity.name, round=0, head=NOWHERE)
         position = last_verified(state).position
-        return Here(name=identity.name, round=position.round, head=position.head)
+        return Here(name=identity.name, round=position.round, head=position.head, accept=self._standing.accepted())
 
     def work(self, work: Work) -> Done:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
-        ready, accept = self._up_to_date(work)
+        ready = self._up_to_date(work)
         begun = client.begin(ready, Wire(ready.position).read_train(work.train)) if work.train else None
         with closing(self._home.ledger()) as ledger:
             self._witness(ledger, work.heads)
             order = Order.decode(work.order) if work.order else None
             made = self._waiting(ledger) if order is None else self._made(ledger, order, ready)
-            answer = Done(trained_from=made.trained_from, head=made.reply.head, accept=accept)
+            answer = Done(trained_from=made.trained_from, head=made.reply.head, accept=self._accept)
             if order is not None and order.metrics:
                 ledger.sent(made.reply)
                 return replace(answer, values=made.reply.body)
@@ -185,34 +187,34 @@ class Participant:
         state = self._standing.load(self._home.identity())
         if not isinstance(state, client.Tagged):
             raise Behind("this client has signed no tag that is open.")
-        return Accepted(accept=self._settled(state, given.tags)[1])
+        self._settled(state, given.tags)
+        return Accepted(accept=self._accept)
 
-    def _settled(self, state: client.Tagged, tags: bytes) -> tuple[client.Ready, bytes]:
+    def _settled(self, state: client.Tagged, tags: bytes) -> client.Ready:
         wire = Wire(state.ready.position)
         ready, accept = client.settle(state, wire.read_tags(tags, state.header))
-        self._standing.save(ready)
-        self._standing.wait_with(0, 0)
-        return ready, wire.accept(accept)
+        self._accept = wire.accept(accept)
+        self._standing.accept(ready, self._accept)
+        return ready
 
-    def _up_to_date(self, work: Work) -> tuple[client.Ready, bytes]:
-        """The verified state to train from, and the ACCEPT of the round that the message ended."""
+    def _up_to_date(self, work: Work) -> client.Ready:
+        """The verified state to train from, after the round that the message ended."""
         identity = self._home.identity()
         state = self._standing.load(identity)
-        accept = b""
         if isinstance(state, client.Tagged) and work.tags:
-            state, accept = self._settled(state, work.tags)
+            state = self._settled(state, work.tags)
         if work.model is None:
             if state is None:
                 raise Behind("this client has no model: it needs the receipts from the first round on, and the model.")
-            return last_verified(state), accept
+            return last_verified(state)
         hello = read_message(Frame(self._standing.agreed() or b""))
         if not isinstance(hello, Hello):
             raise Behind("this client has not been greeted.")
         session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
         ready = caught_up(identity, session, state, work)
         self._standing.save(ready)
-        return ready, accept
+        return ready
 
     def _declined(self, problem: Exception, code: str) -> Frame:
         _LOG.warning("refused (%s): %s", code, problem)
-        return to_frame(Declined(code=code))
+        return to_frame(Declined(code=code, accept=self._accept))

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from lrdp.errors import NotVerified
 from lrdp.federation.archive import Archive
 from lrdp.federation.layout import Layout, raw, unpack_values
 from lrdp.federation.messages import Announcement, Closing, Done, Hello, Here, Work
@@ -79,9 +80,15 @@ class Coordinator:
         """A client said where it stands; what it has not verified it will be shown."""
         heads = [ended.position.head for ended in self._history] + [self._idle.position.head]
         known = here.round < len(heads) and heads[here.round] == here.head
+        if known and here.accept and here.round == self._owed.get(here.name, _NOWHERE) + 1:
+            self.accept(here.name, here.accept)
         self._standing[here.name] = here.round if known else _NOWHERE
         if self._owed.get(here.name) != self._standing[here.name]:
-            self._owed.pop(here.name, None)  # it has lost its tag, or accepted in an answer that was lost
+            self._owed.pop(here.name, None)  # it has lost its tag
+
+    def is_member(self, name: str) -> bool:
+        """Whether the registry holds that name."""
+        return name in self._idle.position.session.registry.by_name
 
     def forget(self, name: str) -> None:
         """Whoever declined may have lost its place: it is asked again."""
@@ -102,12 +109,16 @@ class Coordinator:
         return {name: Closing(tags=self._history[last].tags) for name, owed in self._owed.items() if owed == last}
 
     def accept(self, name: str, data: bytes) -> None:
-        """An ACCEPT of the round that this client owed one for; raises NotVerified if it is no ACCEPT."""
+        """An ACCEPT of the round that this client owed one for; what does not hold is left out of the receipt."""
         number = self._owed.get(name)
         if number is None:
             return
         ended = self._history[number]
-        receipt = endorse(ended.position, ended.receipt, [Wire(ended.position).read_accept(data)])
+        try:
+            word = Wire(ended.position).read_accept(data)
+        except NotVerified:
+            return
+        receipt = endorse(ended.position, ended.receipt, [word])
         if len(receipt.accepts) > len(ended.receipt.accepts):
             self._history[number] = replace(ended, receipt=receipt)
             self._standing[name] = number + 1
@@ -142,10 +153,8 @@ class Coordinator:
         return self._shown[1]
 
     def reached(self, name: str, done: Done) -> None:
-        """What every Done tells: the ledger's head, the ACCEPT of an earlier round, and that it is up to date."""
+        """What every Done tells: the ledger's head, and that the client is up to date."""
         self._archive.keep_head(name, done.head)
-        if done.accept:
-            self.accept(name, done.accept)
         if name not in self._owed:
             self._standing[name] = self.round
 

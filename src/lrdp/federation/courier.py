@@ -10,7 +10,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from lrdp.federation.coordinator import Coordinator
-from lrdp.federation.messages import Accepted, Answer, Declined, Here, Question
+from lrdp.federation.messages import Accepted, Answer, Declined, Done, Here, Question
 from lrdp.federation.nodes import SILENT, Nodes
 
 _LOG: Final = logging.getLogger("lrdp.server")
@@ -36,6 +36,8 @@ class Courier:
         }
         found = {name: given.get(node, SILENT) for node, name in named.items() if name is not None}
         for name, answer in found.items():
+            if isinstance(answer, Accepted | Declined | Done) and answer.accept:
+                self._coordinator.accept(name, answer.accept)
             if isinstance(answer, Declined):
                 _LOG.info("%s declined: %s", name, answer.code)
                 self._doubtful.add(name)
@@ -57,15 +59,14 @@ class Courier:
         asked = self._nodes.greetings(unknown, self._coordinator.hello, self.timeout)
         replies = self._grid.send_and_receive(asked, timeout=self.timeout) if asked else []
         for node, answer in self._nodes.answered(asked, replies).items():
-            if isinstance(answer, Here):
+            if isinstance(answer, Here) and self._coordinator.is_member(answer.name):
                 self._nodes.introduce(node, answer)
                 self._coordinator.greet(answer)
-            elif isinstance(answer, Declined):
-                _LOG.warning("node %d is not in the session: %s", node, answer.code)
+            else:
+                reason = answer.code if isinstance(answer, Declined) else "no member of the registry"
+                _LOG.warning("node %d is not in the session: %s", node, reason)
         return self._nodes.names(ids)
 
     def close(self) -> None:
         """Bring home the ACCEPTs of the last round."""
-        for name, answer in self.exchange(self._coordinator.open_tags()).items():
-            if isinstance(answer, Accepted):
-                self._coordinator.accept(name, answer.accept)
+        self.exchange(self._coordinator.open_tags())

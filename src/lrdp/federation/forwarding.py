@@ -6,6 +6,7 @@ It imports neither torch nor anything that reads data; whoever replaces it can s
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Final
 
 from flwr.app import Context
@@ -52,11 +53,10 @@ def forwarded(given: Frame, path: str) -> Frame:
     """The guard's answer, or that there is no guard."""
     try:
         with connected(path, _CONNECT_SECONDS) as connection:
-            try:
+            # A guard that refuses a message by its size answers without having read it.
+            with suppress(BrokenPipeError, ConnectionResetError):
                 send(connection, given, _SEND_SECONDS)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # a guard that refuses a message by its size answers without having read it
             return receive(connection, _MOST_BYTES, _WAIT_SECONDS)
     except (OSError, InvalidInput) as problem:
-        _LOG.error("no guard answers at %s (%s): start it with `lrdp guard`.", path, problem)  # noqa: TRY400 — one line
+        _LOG.error("no guard answers at %s (%s): start it with `lrdp guard`.", path, problem)
         return to_frame(Declined(code=NO_GUARD))

@@ -1,6 +1,6 @@
 """The guard: a local process that owns a client's data, keys, policy and ledger, and alone trains, charges and signs.
 
-The app that a server ships reaches it over a Unix socket, with the same messages that Flower brought. What is trained is
+The app that a server ships reaches it over a Unix socket, with the same messages that Flower brought. It trains with
 the client's own code, named in its policy. docs/guard.md says which users and folders make the separation real.
 """
 
@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from lrdp.errors import InvalidInput, LrdpError
@@ -60,8 +59,8 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
     policy, identity = ward.home.policy(), ward.home.identity()
     if not policy.registry_sha256:
         raise InvalidInput(
-            f"no registry is pinned ({policy.where('peers.registry_sha256')}): write there what `lrdp registry show` "
-            f"prints as the hash of your consortium's registry."
+            f"no registry is pinned ({policy.where('peers.registry_sha256')}): write there the digest that `lrdp "
+            f"registry verify` prints of your consortium's registry."
         )
     if identity.name != policy.identity.client:
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")

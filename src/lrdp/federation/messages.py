@@ -29,11 +29,12 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """Who answers, and up to where it has verified the session's history."""
+    """Who answers, up to where it has verified the session's history, and its last ACCEPT, in case that was lost."""
 
     name: str
     round: int
     head: bytes
+    accept: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,9 +99,13 @@ class Accepted:
 
 @dataclass(frozen=True, kw_only=True)
 class Declined:
-    """A constant, never a sentence: what an exception says may be about the data."""
+    """A constant, never a sentence: what an exception says may be about the data.
+
+    A round that the question ended is accepted all the same.
+    """
 
     code: str
+    accept: bytes = b""
 
 
 Question = Hello | Work | Announcement | Closing

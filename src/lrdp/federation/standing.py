@@ -44,9 +44,21 @@ class Standing:
 
     def agree(self, proposed: bytes) -> None:
         """Enter a session; where the client stood in another is forgotten."""
-        for path in (*self._folder.glob("state*"), *self._folder.glob("waiting")):
-            path.unlink()
+        for path in self._folder.iterdir():
+            if path.name != "lock":
+                path.unlink()
         _replace(self._folder / "agreed", proposed)
+
+    def accepted(self) -> bytes:
+        """The last ACCEPT, for a server that did not get it."""
+        path = self._folder / "accepted"
+        return path.read_bytes() if path.exists() else b""
+
+    def accept(self, state: ClientState, accept: bytes) -> None:
+        """A verified round: the next model, and the word that it is."""
+        self.save(state)
+        _replace(self._folder / "accepted", accept)
+        self.wait_with(0, 0)
 
     def wait_with(self, charge: int, trained_from: int) -> None:
         """Remember the update that was trained ahead of the round in which it will take part; 0 for none."""

@@ -1,4 +1,4 @@
-"""The client's own code, by the name that its policy gives: never from a server, and never from where one was started."""
+"""The client's own code, by the name that its policy gives: never from a server, nor from where one was started."""
 
 from __future__ import annotations
 
@@ -22,21 +22,15 @@ def trusted_task(policy: Policy, code: Path) -> LocalTask:
             f'{policy.source} names no task: add a table [task] with the line module = "package.module:name", where '
             f"name is a LocalTask of your own code, or a function that returns one."
         )
-    module_name, _, attribute = policy.task.partition(":")
     search_only(code)
     try:
-        named: Any = getattr(importlib.import_module(module_name), attribute)
-        task = named if isinstance(named, LocalTask) else named()
-    except ModuleNotFoundError as problem:
-        raise InvalidInput(
-            f"{policy.where('task.module')}: {problem}: put {module_name} into {code}, name its folder with --code, or "
-            f"install it."
-        ) from None
-    except AttributeError:
-        raise InvalidInput(f"{policy.where('task.module')}: {module_name} has no {attribute}.") from None
+        task = _made(policy)
+    except InvalidInput:
+        raise
     except Exception as problem:
         raise InvalidInput(
-            f"{policy.where('task.module')}: {policy.task} failed ({type(problem).__name__}: {problem})."
+            f"{policy.where('task.module')}: {policy.task} failed ({type(problem).__name__}: {problem}): mend it, put "
+            f"it into {code}, or name its folder with --code."
         ) from problem
     if not isinstance(task, LocalTask):
         raise InvalidInput(
@@ -44,6 +38,15 @@ def trusted_task(policy: Policy, code: Path) -> LocalTask:
             f"{type(task).__name__}."
         )
     return task
+
+
+def _made(policy: Policy) -> Any:
+    module_name, _, attribute = policy.task.partition(":")
+    module = importlib.import_module(module_name)
+    if not hasattr(module, attribute):
+        raise InvalidInput(f"{policy.where('task.module')}: {module_name} has no {attribute}.")
+    named = getattr(module, attribute)
+    return named if isinstance(named, LocalTask) else named()
 
 
 def search_only(code: Path) -> None:

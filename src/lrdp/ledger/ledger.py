@@ -7,7 +7,6 @@ leaves the charge standing; bytes that were ready are sent again as they are, an
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from hashlib import sha256
@@ -16,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from lrdp.accounting import Answer
-from lrdp.errors import InvalidInput, LedgerRolledBack, PolicyRefused, ReceiptRefused
+from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused, ReceiptRefused
 from lrdp.ledger import events, records
 from lrdp.ledger.books import Books, State, uncollected
 from lrdp.ledger.chain import link
@@ -46,7 +45,6 @@ class Ledger:
     def __init__(self, *, store: Store, policy: Policy, key: SigningKey, clock: Clock = system_clock) -> None:
         self._store, self.policy, self._key, self._clock = store, policy, key, clock
         self._books: Books | None = None
-        self._unlisted: Counter[Refusal] = Counter()
 
     @classmethod
     def create(
@@ -236,14 +234,16 @@ class Ledger:
         if listed < MOST_LISTED:
             self._record(records.declined(request, refusal, sentence, self._clock()))
             return
-        self._unlisted[refusal] += 1
-        if self._unlisted.total() >= total:
+        if self._store.count_unlisted(refusal.value) >= total:
             self._record_unlisted()
 
     def _record_unlisted(self) -> None:
-        for refusal, requests in self._unlisted.items():
+        try:
+            counted = [(Refusal(reason), requests) for reason, requests in self._store.take_unlisted()]
+        except (TypeError, ValueError) as problem:
+            raise LedgerDamaged(f"the refusals were not counted as they stand in the file: {problem}.") from None
+        for refusal, requests in counted:
             self._record(events.Unlisted(self._clock(), refusal, requests))
-        self._unlisted.clear()
 
     def _put_in_force(self) -> None:
         rule, identity = self.policy.budget, self.policy.identity

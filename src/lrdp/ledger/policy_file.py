@@ -218,7 +218,7 @@ def _task(reader: _Reader) -> str:
     name = reader.get("task.module", str)
     if not _TASK.fullmatch(name):
         raise InvalidInput(
-            f"{reader.source}{reader._line('task.module')}: module must be a name as in \"package.module:name\", got "
+            f'{reader.source}{reader._line("task.module")}: module must be a name as in "package.module:name", got '
             f"{name[:80]!r}."
         )
     return name

@@ -19,6 +19,7 @@ APPLICATION_ID: Final = 0x4C524450  # "LRDP"
 _SCHEMA: Final = (
     "CREATE TABLE entries (seq INTEGER PRIMARY KEY, line BLOB NOT NULL, digest BLOB NOT NULL)",
     "CREATE TABLE outbox (charge INTEGER PRIMARY KEY, head TEXT NOT NULL, reply BLOB NOT NULL)",
+    "CREATE TABLE unlisted (refusal TEXT PRIMARY KEY, requests INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TRIGGER entries_in_order BEFORE INSERT ON entries "
     "WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM entries) "
     "BEGIN SELECT RAISE(ABORT, 'entries are appended in order'); END",
@@ -165,6 +166,20 @@ class Store:
         """The charges whose bytes are kept."""
         with _explained(self.path):
             return [charge for (charge,) in self._sql.execute("SELECT charge FROM outbox ORDER BY charge")]
+
+    def count_unlisted(self, refusal: str) -> int:
+        """Within ``writing``: one more request refused without an entry; how many there are by now."""
+        self._sql.execute(
+            "INSERT INTO unlisted VALUES (?, 1) ON CONFLICT (refusal) DO UPDATE SET requests = requests + 1", (refusal,)
+        )
+        return int(self._sql.execute("SELECT sum(requests) FROM unlisted").fetchone()[0])
+
+    def take_unlisted(self) -> list[tuple[str, int]]:
+        """Within ``writing``: what was counted, by reason; counting begins anew."""
+        rows = self._sql.execute("SELECT refusal, requests FROM unlisted ORDER BY refusal").fetchall()
+        if rows:
+            self._sql.execute("DELETE FROM unlisted")
+        return [(str(refusal, "utf-8", "replace"), int(requests)) for refusal, requests in rows]
 
     def copy_to(self, path: Path) -> None:
         """A consistent copy of a live ledger, by SQLite's backup."""

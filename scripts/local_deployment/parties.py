@@ -1,0 +1,147 @@
+"""The parties of a consortium, set up with the commands that each of them would type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from local_deployment.processes import Processes
+from lrdp.experiments.digits import records, share
+
+APP: Final = Path(__file__).parents[2] / "apps" / "digits"
+CODE: Final = APP / "hospital"
+_LOG: Final = "setting-up"
+_TASK: Final = '\n[task]\n# This hospital\'s own code, for its guard.\nmodule = "digits_task:task"\n'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgeting:
+    """What each hospital writes into its policy."""
+
+    rounds: int
+    local_steps: int
+    epsilon: float
+    delta: float = 1e-4
+    batch_size: int = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hospital:
+    """One party with data: its folder is its own, and so is all that is in it."""
+
+    folder: Path
+    number: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        return f"hospital-{self.number}"
+
+    @property
+    def policy(self) -> Path:
+        return self.folder / "policy.toml"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "records.npz"
+
+    @property
+    def identity(self) -> Path:
+        return self.folder / "keys" / "identity.pem"
+
+    @property
+    def node_key(self) -> Path:
+        return self.folder / "keys" / "supernode"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parties:
+    """Folders of a consortium's office, of the server, and of every hospital."""
+
+    folder: Path
+    hospitals: tuple[Hospital, ...]
+
+    @property
+    def server(self) -> Path:
+        return self.folder / "server"
+
+    @property
+    def registry(self) -> Path:
+        """A copy of it lies with the server; hospitals pin its hash."""
+        return self.server / "registry.json"
+
+
+def parties_in(folder: Path, count: int) -> Parties:
+    """Where everybody will be; nothing is made yet."""
+    hospitals = [Hospital(folder=folder / f"hospital-{number}", number=number, count=count) for number in range(count)]
+    return Parties(folder=folder, hospitals=tuple(hospitals))
+
+
+def set_up(parties: Parties, budgeting: Budgeting, processes: Processes) -> str:
+    """Keys, registry, policies and budgets, in the order in which a consortium would. Returns the registry's hash."""
+    for hospital in parties.hospitals:
+        hospital.identity.parent.mkdir(mode=0o700, parents=True)
+        hospital.folder.chmod(0o700)
+        _lrdp(processes, "keys", "new", hospital.name, "--out", hospital.identity)
+        images, labels = records({"partition-id": hospital.number, "num-partitions": hospital.count}).columns_at(
+            np.arange(share(hospital.count))
+        )
+        np.savez(hospital.data, images=images.numpy(), labels=labels.numpy())
+    digest = _signed_registry(parties, processes)
+    for hospital in parties.hospitals:
+        _open_budget(hospital, budgeting, digest, processes)
+    return digest
+
+
+def _signed_registry(parties: Parties, processes: Processes) -> str:
+    office, registry = parties.folder / "office", parties.registry
+    for folder in (office, parties.server):
+        folder.mkdir(mode=0o700)
+    _lrdp(processes, "keys", "new", "server", "--out", parties.server / "identity.pem")
+    _lrdp(processes, "keys", "new", "consortium", "--out", office / "consortium.pem")
+    _lrdp(processes, "registry", "new", registry, "--key", office / "consortium.pem")
+    cards = [_card(hospital, office, processes) for hospital in parties.hospitals]
+    _lrdp(processes, "registry", "add", registry, *cards)
+    signed = _lrdp(processes, "registry", "sign", registry, "--key", office / "consortium.pem")
+    return str(signed["digest"])
+
+
+def _card(hospital: Hospital, office: Path, processes: Processes) -> Path:
+    """What a hospital sends to the office: its public keys."""
+    path = office / f"{hospital.name}.json"
+    path.write_text(json.dumps(_lrdp(processes, "keys", "show", hospital.identity)), encoding="utf-8")
+    return path
+
+
+def _open_budget(hospital: Hospital, budgeting: Budgeting, digest: str, processes: Processes) -> None:
+    """A policy is written, read, completed by the hospital, and only then is its budget opened."""
+    planned = ("--rounds", budgeting.rounds, "--local-steps", budgeting.local_steps)
+    sizes = ("--dataset-size", share(hospital.count), "--batch-size", budgeting.batch_size)
+    budget = ("--epsilon", budgeting.epsilon, "--delta", budgeting.delta)
+    named = ("--folder", hospital.folder, "--client", hospital.name, "--unit", "image")
+    _lrdp(processes, "init", "--policy-only", *named, *budget, *sizes, *planned)
+    text = hospital.policy.read_text(encoding="utf-8")
+    pinned = text.replace('registry_sha256 = ""', f'registry_sha256 = "{digest}"')
+    hospital.policy.write_text(pinned + _TASK, encoding="utf-8")
+    _lrdp(processes, "init", "--folder", hospital.folder, "--rounds", budgeting.rounds)
+
+
+def ledger_of(hospital: Hospital, processes: Processes) -> dict[str, Any]:
+    """What `lrdp ledger show` says of a hospital's books."""
+    return _lrdp(processes, "ledger", "show", "--folder", hospital.folder)
+
+
+def verified(receipts: Path, digest: str, processes: Processes) -> dict[str, Any]:
+    """What `lrdp verify` says, for somebody who pinned the registry; raises if a round does not hold."""
+    return _lrdp(processes, "verify", receipts, "--pin", digest)
+
+
+def _lrdp(processes: Processes, *words: object) -> dict[str, Any]:
+    command: Sequence[str] = ["lrdp", *map(str, words), "--json"]
+    answer: dict[str, Any] = json.loads(processes.run(_LOG, command))
+    return answer

@@ -1,0 +1,176 @@
+"""The demonstration: a federation that is found, run, and read off from its own books and receipts."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from lrdp.errors import InvalidInput
+from lrdp.experiments import digits
+from lrdp.experiments.hospitals import Hospitals
+from lrdp.experiments.story import LEARNING_RATE, Story
+from lrdp.federation import Consortium, Order, RoundReport, Terms, found
+from lrdp.federation.dishonest import DishonestAverage
+from lrdp.federation.simulation import Federation, Parameters
+from lrdp.ledger.books import State
+
+Engine = Callable[[Federation], None]
+_FIRST_MODEL: Final = 2411
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """One client's figures, read from its ledger.
+
+    ``epsilon`` is guaranteed under any adaptivity; ``epsilon_fixed`` is what the same steps cost had they been fixed in
+    advance. ``charges`` were paid for, and ``lost`` of them have no update to show for it.
+    """
+
+    client: str
+    epsilon: float
+    epsilon_fixed: float
+    budget: float
+    delta: float
+    charges: int
+    steps: int
+    lost: int
+    refusals: dict[str, int]
+    folder: str
+
+    @classmethod
+    def of(cls, consortium: Consortium, name: str) -> Spending:
+        """Every entry of the ledger is checked on the way."""
+        home = consortium.client(name)
+        with closing(home.ledger()) as ledger:
+            answer, books = ledger.answer(), ledger.books
+        return cls(
+            client=name,
+            epsilon=answer.guaranteed.epsilon,
+            epsilon_fixed=answer.spent.epsilon,
+            budget=books.budget.epsilon,
+            delta=books.budget.delta,
+            charges=len(books.states),
+            steps=sum(books.history.values()),
+            lost=sum(state is State.RESERVED for state in books.states.values()),
+            refusals={refusal.value: count for refusal, count in books.refusals.by_reason.items()},
+            folder=str(home.folder),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a round, counted from 1; ``verdicts`` are those of participants who refused the sum."""
+
+    round: int
+    attempt: int
+    participants: tuple[str, ...]
+    away: tuple[str, ...]
+    refused: dict[str, str]
+    verified: bool
+    verdicts: dict[str, str]
+    problem: str
+    epsilon_least: float
+    epsilon_most: float
+    accuracy: float
+
+    def as_record(self) -> dict[str, Any]:
+        """For a line of JSON."""
+        return {"kind": "round", **asdict(self)}
+
+
+Observe = Callable[[Attempt], None]
+
+
+@dataclass
+class _Watch:
+    """Puts together what the strategy reports of an attempt, what the ledgers say, and the model's accuracy."""
+
+    story: Story
+    consortium: Consortium
+    observe: Observe
+    reports: list[RoundReport] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+
+    def evaluate(self, attempt: int, parameters: Parameters) -> None:
+        self.accuracies.append(digits.accuracy(parameters))
+        if attempt:
+            self.observe(self._attempt(self.reports[-1]))
+
+    def _attempt(self, report: RoundReport) -> Attempt:
+        spent = [Spending.of(self.consortium, name).epsilon for name in self.story.names]
+        asked = {*report.participants, *report.declined}
+        return Attempt(
+            round=report.model + 1,
+            attempt=sum(each.model == report.model for each in self.reports),
+            participants=report.participants,
+            away=tuple(name for name in self.story.away(report.model) if name not in asked),
+            refused={name: code for name, code in report.declined.items() if name not in report.participants},
+            verified=report.verified,
+            verdicts={name: code for name, code in report.declined.items() if name in report.participants},
+            problem=report.problem,
+            epsilon_least=min(spent),
+            epsilon_most=max(spent),
+            accuracy=self.accuracies[-1],
+        )
+
+
+def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[str, Any]:
+    """Found the consortium, run it, and return the summary; raises InvalidInput where the folder exists."""
+    folder, begun = folder.resolve(), time.monotonic()
+    if folder.exists():
+        raise InvalidInput(f"{folder} exists: ledgers and receipts are never overwritten, so name another --folder.")
+    consortium = found(folder, story.trainings())
+    watch = _Watch(story=story, consortium=consortium, observe=observe)
+    terms = Terms(
+        identity=consortium.server_identity(),
+        registry=consortium.registry(),
+        folder=consortium.server_folder,
+        order=Order(learning_rate=LEARNING_RATE),
+        choose=story.choose,
+    )
+    cheats = () if story.cheated is None else (story.cheated,)
+    strategy = DishonestAverage(terms, watch.reports.append, cheats=cheats)
+    engine(
+        Federation(
+            strategy=strategy,
+            recipe=Hospitals(folder=folder, names=story.names, killed=story.killed),
+            nodes=story.clients,
+            parameters=_first_model(),
+            rounds=story.attempts,
+            evaluate=watch.evaluate,
+            log=folder / "logs",
+        )
+    )
+    return {**_summary(watch), "seconds": round(time.monotonic() - begun, 1)}
+
+
+def _first_model() -> Parameters:
+    """A public model, the same in every run."""
+    with torch.random.fork_rng():
+        torch.manual_seed(_FIRST_MODEL)
+        return {name: values.detach().numpy() for name, values in digits.Net().named_parameters()}
+
+
+def _summary(watch: _Watch) -> dict[str, Any]:
+    consortium, reports = watch.consortium, watch.reports
+    taken = Counter(name for report in reports if report.verified for name in report.participants)
+    (receipts,) = consortium.server_folder.glob("receipts-*.txt")
+    return {
+        "kind": "summary",
+        "clients": [{**asdict(Spending.of(consortium, name)), "rounds": taken[name]} for name in watch.story.names],
+        "rounds_run": len(reports),
+        "rounds_verified": sum(report.verified for report in reports),
+        "accuracy_before": watch.accuracies[0],
+        "accuracy_after": watch.accuracies[-1],
+        "folder": str(consortium.folder),
+        "receipts": str(receipts),
+        "registry_sha256": consortium.registry().digest.hex(),
+        "logs": str(consortium.folder / "logs"),
+    }

@@ -1,0 +1,205 @@
+"""A server with real keys that need not play by the rules: it talks to real client apps, whose ledgers are on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message, RecordDict
+
+from lrdp.federation import Order
+from lrdp.federation.coordinator import Coordinator
+from lrdp.federation.flower import from_message, to_records
+from lrdp.federation.frames import Frame
+from lrdp.federation.messages import (
+    Accepted,
+    Answer,
+    Declined,
+    Done,
+    Here,
+    Question,
+    Tagged,
+    Work,
+    read_message,
+    to_frame,
+)
+from lrdp.integrity import Identity, Session, Train, Verdict, Wire, server
+from lrdp.ledger import Books, Refusal
+from lrdp.ledger.starting import Home
+
+from .worlds import World, initial, world
+
+VICTIM = "hospital-0"
+HONEST = Order(steps=2, learning_rate=0.3)
+CODES = frozenset(
+    {each.value for each in Refusal}
+    | {each.value for each in Verdict}
+    | {"behind", "answered", "ledger", "invalid", "failed", "no-guard"}
+)
+"""Everything that a client may say when it declines."""
+
+
+@dataclass
+class Stage:
+    """A world, and the session of a server that has all of the real server's keys."""
+
+    world: World
+    coordinator: Coordinator
+    identity: Identity
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        return self.world.names
+
+    @property
+    def session(self) -> Session:
+        return self.coordinator._idle.position.session
+
+    @property
+    def wire(self) -> Wire:
+        return Wire(self.coordinator._idle.position)
+
+    # ------------------------------------------------------------------------------------------------------- asking
+    def post(self, content: RecordDict, kind: str = "train", name: str = VICTIM) -> Message:
+        """A message of this content through the real app; the reply as it arrives."""
+        node = 1 + self.names.index(name)
+        (reply,) = self.world.grid.send_and_receive([Message(content, node, kind)])
+        self.messages.append(reply)
+        return reply
+
+    def send(self, given: Frame, name: str = VICTIM) -> Answer:
+        return answer_in(self.post(to_records(given), name=name))
+
+    def ask(self, question: Question, name: str = VICTIM) -> Answer:
+        return self.send(to_frame(question), name)
+
+    # ------------------------------------------------------------------------------------------------ honest behaviour
+    def greet(self) -> None:
+        for name in self.names:
+            here = self.ask(self.coordinator.hello, name)
+            assert isinstance(here, Here), (name, here)
+            self.coordinator.greet(here)
+
+    def invitation(self, order: Order = HONEST) -> Work:
+        """What an honest server would send the victim now."""
+        return self.coordinator.invite(self.names, order)[VICTIM]
+
+    def gather(self, order: Order = HONEST) -> None:
+        for name, work in self.coordinator.invite(self.names, order).items():
+            done = self.ask(work, name)
+            assert isinstance(done, Done), (name, done)
+            self.coordinator.reached(name, done)
+            self.coordinator.take(done)
+
+    def publish(self) -> None:
+        announcement, names = self.coordinator.announce()
+        for name in names:
+            tagged = self.ask(announcement, name)
+            assert isinstance(tagged, Tagged), (name, tagged)
+            self.coordinator.tag(tagged.tag)
+        assert self.coordinator.proved()
+
+    def close(self) -> None:
+        for name, closing in self.coordinator.open_tags().items():
+            accepted = self.ask(closing, name)
+            assert isinstance(accepted, Accepted), (name, accepted)
+            self.coordinator.accept(name, accepted.accept)
+
+    def honest_round(self) -> None:
+        self.greet()
+        self.gather()
+        self.publish()
+        self.coordinator.conclude()
+        self.close()
+
+    def fresh(self) -> Stage:
+        """The same world in a session of its own."""
+        return Stage(self.world, opened(self.world), self.identity)
+
+    # ---------------------------------------------------------------------------------------------------- dishonest means
+    def signed_train(self, signer: Identity | None = None, **changes: Any) -> bytes:
+        """TRAIN with changes, and a signature that is right for them."""
+        _, train = server.open_round(self.coordinator._idle, self.names)
+        changed: Train = replace(train, **changes)
+        signature = (signer or self.identity).sign(b"train/v1", changed.unsigned)
+        return self.wire.train(replace(changed, signature=signature))
+
+    # ---------------------------------------------------------------------------------------------------------- the books
+    def books(self, name: str = VICTIM) -> Books:
+        return self.world.books(name)
+
+    def account(self, name: str = VICTIM) -> tuple[int, int, float]:
+        """Charges, steps and ε: what must not move when something is refused."""
+        books = self.books(name)
+        return len(books.states), books.steps, self.world.spent(name)
+
+    def files(self) -> set[str]:
+        """Every file of the consortium that is not a state's vector."""
+        folder = self.world.consortium.folder
+        found = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+        return {name for name in found if "/session/" not in name}
+
+
+def opened(given: World) -> Coordinator:
+    return given.strategy()._terms.open(initial())
+
+
+def stage(folder: Path, **policy: str) -> Stage:
+    """Three hospitals that were greeted; ``policy`` changes lines of each one's policy before."""
+    made = world(folder, 3)
+    for name in made.names:
+        change_policy(made, name, **policy)
+    return Stage(made, opened(made), made.consortium.server_identity())
+
+
+def change_policy(given: World, name: str, **changes: str) -> None:
+    path = Home(folder=given.consortium.client(name).folder).policy
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for key, value in changes.items():
+        (place,) = (place for place, line in enumerate(lines) if line.startswith(f"{key} ="))
+        lines[place] = f"{key} = {value}"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def answer_in(reply: Message) -> Answer:
+    """The answer in a reply, which must be a listed one, encoded in the one way there is, and nothing beside it."""
+    assert not reply.has_error()
+    assert list(reply.content) == ["lrdp"]
+    given = from_message(reply)
+    answer = read_message(given)
+    assert isinstance(answer, Answer)
+    again = to_frame(answer)
+    assert again.head == given.head
+    assert list(map(bytes, again.bodies)) == list(map(bytes, given.bodies))
+    if isinstance(answer, Declined):
+        assert answer.code in CODES
+        assert not given.bodies
+    return answer
+
+
+def raw_order(**given: Any) -> bytes:
+    """An order that our own class would not let anybody write."""
+    return json.dumps(given).encode()
+
+
+class Bomb:
+    """What a pickle can do to whoever loads it: here it makes a file."""
+
+    def __init__(self, canary: Path) -> None:
+        self._canary = canary
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self._canary),)
+
+
+def pickled(canary: Path) -> bytes:
+    return pickle.dumps(Bomb(canary), protocol=0)
+
+
+Changes = Mapping[str, Any]

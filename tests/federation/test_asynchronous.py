@@ -1,0 +1,94 @@
+"""Buffers of updates that were trained whenever their owners had time: staleness is recorded, and each is verified."""
+
+from pathlib import Path
+
+import pytest
+from flwr.app import Message
+
+from federation.worlds import TRAINING, World, initial, world
+from lrdp.accounting import Budget, Training
+from lrdp.errors import InvalidInput
+from lrdp.federation import BufferedAverage, Terms
+from lrdp.federation.flower import from_message
+from lrdp.federation.messages import Done, Tagged, read_message
+from lrdp.ledger import State
+
+
+def buffered(place: World, buffer: int = 3) -> BufferedAverage:
+    terms = Terms(
+        identity=place.consortium.server_identity(),
+        registry=place.consortium.registry(),
+        folder=place.consortium.server_folder,
+    )
+    return BufferedAverage(terms, buffer=buffer, observe=place.reports.append)
+
+
+def test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was(tmp_path: Path) -> None:
+    place = world(tmp_path, 7)
+    buffered(place).start(place.grid, initial(), num_rounds=4, timeout=5)
+    assert [len(report.participants) for report in place.reports] == [3] * 4
+    assert all(report.verified for report in place.reports)
+    assert [max(report.staleness.values()) for report in place.reports] == [0, 1, 2, 2]
+    assert place.audit().failure is None
+    assert place.audit().rounds == 4
+
+
+def test_each_update_is_charged_once_and_takes_part_once(tmp_path: Path) -> None:
+    place = world(tmp_path, 6)
+    buffered(place).start(place.grid, initial(), num_rounds=5, timeout=5)
+    taken = place.audit().participants
+    assert sum(taken.values()) == 15
+    for name in place.names:
+        states = list(place.books(name).states.values())
+        assert states.count(State.SENT) == taken[name]
+        assert states.count(State.READY) <= 1  # trained ahead, for a buffer that is not full yet
+        assert sum(place.books(name).history.values()) == len(states) * TRAINING.local_steps
+
+
+def test_an_update_whose_round_failed_waits_and_takes_part_again_for_nothing(tmp_path: Path) -> None:
+    mute = iter([True] * 2 + [False] * 100)
+
+    def lose(message: Message) -> Message | None:
+        tag = isinstance(read_message(from_message(message)), Tagged)
+        return None if tag and message.metadata.src_node_id == 1 and next(mute) else message
+
+    place = world(tmp_path, 3, after=lose)
+    buffered(place).start(place.grid, initial(), num_rounds=1, timeout=5)
+    assert [report.verified for report in place.reports] == [False, True]
+    assert [len(place.books(name).states) for name in place.names] == [1] * 3
+
+
+def test_the_slow_join_a_later_buffer_and_the_absent_hold_nobody_up(tmp_path: Path) -> None:
+    place = world(tmp_path, 5)
+    place.node("hospital-4").present = False
+    buffered(place, 4).start(place.grid, initial(), num_rounds=2, timeout=5)
+    assert "hospital-4" not in place.audit().participants
+    assert len(place.books("hospital-4").states) == 0
+
+
+def test_a_spent_client_is_left_alone_and_too_few_is_said_in_one_sentence(tmp_path: Path) -> None:
+    short = Training(dataset_size=100, batch_size=8, rounds=1, local_steps=3, budget=Budget(epsilon=8.0, delta=1e-5))
+    place = world(tmp_path, 3, trainings={"hospital-0": short})
+    with pytest.raises(InvalidInput, match=r"no buffer of 3 came together in 0\.5 seconds.*1 are verified"):
+        buffered(place).start(place.grid, initial(), num_rounds=3, timeout=0.5)
+    assert len(place.books("hospital-0").states) == 1
+
+
+def test_a_buffer_of_two_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="buffer must be at least 3, got 2"):
+        buffered(world(tmp_path, 3), 2)
+
+
+def test_nothing_of_an_update_leaves_before_its_round(tmp_path: Path) -> None:
+    early: list[Done] = []
+
+    def watch(message: Message) -> Message:
+        answer = read_message(from_message(message))
+        if isinstance(answer, Done) and not answer.update:
+            early.append(answer)
+        return message
+
+    place = world(tmp_path, 4, after=watch)
+    buffered(place).start(place.grid, initial(), num_rounds=2, timeout=5)
+    assert early
+    assert all(answer.values is None for answer in early)

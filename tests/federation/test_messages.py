@@ -1,0 +1,199 @@
+"""Every message has one encoding, and any other bytes are refused by name, never by accident."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from hypothesis import given
+from hypothesis import strategies as some
+
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.federation import Order
+from lrdp.federation.flower import from_message, to_records
+from lrdp.federation.frames import Frame, frame
+from lrdp.federation.layout import Layout, as_model, pack_values, unpack_values
+from lrdp.federation.messages import (
+    Accepted,
+    Announcement,
+    Closing,
+    Declined,
+    Done,
+    Hello,
+    Here,
+    Tagged,
+    Work,
+    read_message,
+    to_frame,
+)
+from lrdp.federation.standing import Standing
+from lrdp.integrity import FixedPoint
+
+EXAMPLES = [
+    Hello(session=b"s" * 300, nonce=b"n" * 32, layout=b"[]"),
+    Here(name="hospital-1", round=3, head=b"h" * 32),
+    Work(order=b"{}", train=b"t", tags=b"", receipts=(b"r1", b"r2" * 99), heads=("a b c",), model=b"m" * 40),
+    Work(),
+    Done(trained_from=7, head="head", accept=b"a", update=b"u", values=b"v" * 9),
+    Done(trained_from=0, head=""),
+    Announcement(publish=b"p", aggregate=b"a" * 8),
+    Tagged(tag=b"t"),
+    Closing(tags=b"t" * 200),
+    Accepted(accept=b""),
+    Declined(code="budget"),
+]
+
+
+def shown(message: object) -> dict[str, object]:
+    return {name: value for name, value in vars(message).items() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_what_is_written_is_read(message: object) -> None:
+    read = read_message(to_frame(message))
+    assert type(read) is type(message)
+    assert shown(read) == shown(message)
+
+
+@given(data=some.data(), message=some.sampled_from(EXAMPLES))
+def test_damaged_bytes_are_refused_or_are_another_message_of_the_same_form(
+    data: some.DataObject, message: object
+) -> None:
+    good = to_frame(message)
+    head = bytearray(good.head)
+    place = data.draw(some.integers(0, len(head) - 1))
+    head[place] ^= data.draw(some.integers(1, 255))
+    try:
+        read = read_message(Frame(bytes(head), good.bodies))
+    except (InvalidInput, NotVerified):
+        return
+    assert shown(read) != shown(message)
+
+
+@given(head=some.binary(max_size=200), bodies=some.lists(some.binary(max_size=20), max_size=6))
+def test_any_bytes_are_a_message_or_an_error_on_purpose(head: bytes, bodies: list[bytes]) -> None:
+    with pytest.raises((InvalidInput, NotVerified)):
+        read_message(Frame(head, tuple(bodies)))
+
+
+@pytest.mark.parametrize(
+    "given_frame",
+    [
+        frame(b"pickle", (b"",)),
+        frame(b"hello", (b"one", b"two")),
+        frame(b"tagged", (b"t",), (b"body",)),
+        frame(b"here", ("é".encode(), b"\0" * 8, b"h")),
+        frame(b"done", (b"\0" * 7, b"", b"", b"")),
+    ],
+)
+def test_a_wrong_kind_count_or_type_is_refused(given_frame: Frame) -> None:
+    with pytest.raises((InvalidInput, NotVerified)):
+        read_message(given_frame)
+
+
+# ------------------------------------------------------------------------------------------------------ Flower's border
+def message(content: RecordDict) -> Message:
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    return Message(content, 2, "train")
+
+
+def test_a_frame_survives_flower() -> None:
+    original = to_frame(EXAMPLES[2])
+    assert from_message(message(to_records(original))) == original
+
+
+def raw(data: bytes, **changes: object) -> Array:
+    fields = {"dtype": "uint8", "shape": (len(data),), "stype": "lrdp/v1", "data": data}
+    return Array(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({"lrdp": ConfigRecord({"head": b"x"})}),
+        RecordDict({"other": ArrayRecord({"head": raw(b"x")})}),
+        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x")}), "metrics": MetricRecord({"loss": 0.1})}),
+        RecordDict({"lrdp": ArrayRecord()}),
+        RecordDict({"lrdp": ArrayRecord({"body-0": raw(b"x")})}),
+        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x"), "../../etc/passwd": raw(b"x")})}),
+        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x", dtype="object")})}),
+        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x", stype="numpy.ndarray")})}),
+        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x", shape=(2,))})}),
+        RecordDict({"lrdp": ArrayRecord({"head": Array(np.zeros(3))})}),
+    ],
+)
+def test_any_other_record_is_refused_before_it_is_decoded(content: RecordDict) -> None:
+    with pytest.raises(InvalidInput):
+        from_message(message(content))
+
+
+# ------------------------------------------------------------------------------------------------------------- vectors
+@given(bits=some.integers(2, 32), data=some.data())
+def test_whole_numbers_come_back_from_as_few_bytes_as_they_need(bits: int, data: some.DataObject) -> None:
+    point = FixedPoint(size=5, update_bits=bits)
+    values = np.array(data.draw(some.lists(some.integers(-point.most, point.most), min_size=5, max_size=5)), "<i4")
+    body = pack_values(values, point)
+    assert len(body) == 5 * -(-bits // 8)
+    np.testing.assert_array_equal(unpack_values(body, point), values)
+
+
+def test_vectors_of_another_length_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="15 bytes, got 14"):
+        unpack_values(bytes(14), FixedPoint(size=5))
+    with pytest.raises(InvalidInput, match="20 bytes, got 15"):
+        as_model(bytes(15), 5)
+
+
+def test_a_layout_is_known_by_names_order_and_shapes() -> None:
+    base = Layout((("a", (2, 3)), ("b", (3,))))
+    others = [
+        Layout((("b", (3,)), ("a", (2, 3)))),
+        Layout((("a", (3, 2)), ("b", (3,)))),
+        Layout((("c", (2, 3)), ("b", (3,)))),
+        Layout((("a", (2, 3)),)),
+    ]
+    assert all(base.described != other.described for other in others)
+    vector = np.arange(9, dtype="<f4")
+    np.testing.assert_array_equal(base.flat(base.arrays(vector)), vector)
+
+
+def test_counters_and_indices_are_no_parameters() -> None:
+    with pytest.raises(InvalidInput, match="num_batches_tracked is int64: only trained parameters"):
+        Layout.of_arrays({"num_batches_tracked": np.zeros((), np.int64)})
+
+
+# -------------------------------------------------------------------------------------------------------------- orders
+@pytest.mark.parametrize(
+    "order", [Order(), Order(steps=3), Order(noise_multiplier=1.5, learning_rate=0.1, metrics=("correct",))]
+)
+def test_an_order_is_read_as_it_was_written(order: Order) -> None:
+    assert Order.decode(order.encode()) == order
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"[]", b"null", b"{", b'{"epochs":1}', b'{"steps":1.5}', b'{"steps":true}', b'{"steps":0}',
+        b'{"noise_multiplier":NaN}', b'{"noise_multiplier":Infinity}', b'{"noise_multiplier":"1"}', b'{"clip_norm":0}',
+        b'{"metrics":"loss"}', b'{"metrics":[1]}', b'{"learning_rate":-1}', b'{"steps":' + b"9" * 5000 + b"}",
+        json.dumps({"__class__": "os.system", "steps": 1}).encode(),
+    ],
+)  # fmt: skip
+def test_an_order_that_is_not_understood_is_refused_whole(text: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        Order.decode(text)
+
+
+# ------------------------------------------------------------------------------------------------------------ standing
+def test_a_damaged_standing_is_not_believed_and_nothing_breaks(tmp_path: Path) -> None:
+    from lrdp.integrity import new_identity
+
+    standing = Standing(tmp_path / "session")
+    for content in (b"", b"\x05abc", b"\xff" * 50):
+        (tmp_path / "session" / "state").write_bytes(content)
+        assert standing.load(new_identity("hospital-1")) is None
+    assert standing.agreed() is None
+    assert standing.waiting() == (0, 0)
