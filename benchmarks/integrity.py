@@ -1,6 +1,6 @@
 """What verification costs a client and the server, beside hashing the update once and beside plain averaging.
 
-    python benchmarks/integrity.py [--quick] [--json]
+    python benchmarks/integrity.py [--quick] [--case 9.2M:10] [--json]
 
 One core; process CPU time; best of a few. Of a hundred participants one is played, and the others' signatures are made
 for it: its work is the same. Exact rounds relay one buffer in the place of everybody's, since the vectors of a hundred
@@ -320,12 +320,15 @@ def on_one_core() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="d = 1M and 9.2M with m = 10 only")
+    parser.add_argument("--case", action="append", metavar="SIZE:COUNT", help="only this size and roster, as in 1M:100")
+    parser.add_argument("--method", choices=[method.value for method in Method], help="only this method")
     parser.add_argument("--json", action="store_true", help="one object on the last line of stdout")
     options = parser.parse_args()
     on_one_core()
     found: dict[str, dict[str, dict[str, float]]] = {"sketch": {}, "exact": {}}
-    for label, count in QUICK if options.quick else FULL:
-        for method in Method:
+    chosen = [(label, int(count)) for label, _, count in (case.partition(":") for case in options.case or [])]
+    for label, count in chosen or (QUICK if options.quick else FULL):
+        for method in [Method(options.method)] if options.method else list(Method):
             repeats = 3 if SIZES[label] < 10**8 and count <= 100 else 1
             row = measure(SIZES[label], count, method, repeats)
             found[method.value][f"{label}_m{count}"] = row

@@ -18,45 +18,25 @@ from pathlib import Path
 
 import numpy as np
 
-from lrdp.accounting import Adjacency, FixedSizeGaussian, Fleet
-from lrdp.ledger import Ledger, ReceivedModel, Request, SigningKey, events, parse_policy
+from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Fleet, Training
+from lrdp.ledger import Ledger, ReceivedModel, Request, SigningKey, events, read_policy
 from lrdp.ledger.chain import link
 from lrdp.ledger.choice import SPREAD
 from lrdp.ledger.export import verify
 from lrdp.ledger.fleet import FleetBooks, view
+from lrdp.ledger.policy import Identity
+from lrdp.ledger.starting import Home, write_policy
 from lrdp.ledger.store import Store
 
-POLICY = """
-[identity]
-client = "benchmark"
-unit = "patient"
-max_rows_per_unit = 1
-[budget]
-epsilon = 1000.0
-delta = 1e-6
-adjacency = "add-remove"
-[mechanism]
-sampling = "fixed-size"
-batch_size = 128
-clip_norm = 1.0
-min_noise_multiplier = 1.2
-max_steps_per_round = 400
-min_dataset_size = 5000
-[model]
-max_bytes = 200_000_000
-max_abs_weight = 1e4
-[peers]
-registry_sha256 = ""
-[release]
-metrics = []
-"""
+BUDGET = Budget(epsilon=50.0, delta=1e-6)
 STEP = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=3.7)
 
 
 def made(folder: Path) -> Ledger:
-    key = SigningKey.generate()
-    policy = parse_policy(POLICY, source="policy.toml")
-    return Ledger.create(folder / "ledger.db", policy=policy, key=key, administrator=key.public)
+    home, key = Home(folder=folder), SigningKey.generate()
+    plan = Training(dataset_size=5000, batch_size=128, rounds=1, local_steps=400, budget=BUDGET)
+    write_policy(home, Identity(client="benchmark", unit="patient", max_rows_per_unit=1), plan)
+    return Ledger.create(home.ledger, policy=read_policy(home.policy), key=key, administrator=key.public)
 
 
 def asked(number: int) -> Request:

@@ -34,13 +34,14 @@ from lrdp.training import (
     Task,
     TensorRecords,
     keep_freed_blocks,
+    return_large_blocks,
 )
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import LocalSteps, Randomness, prepared
 from lrdp.training.noise import Noise
 from lrdp.training.sampling import sampler_for, uniform_subset
 
-PARTS = ("steps", "flatness", "padding", "pieces")
+PARTS = ("steps", "padding", "pieces", "flatness")
 QUICK = ("opacus hooks",)
 Figures = dict[str, float]
 
@@ -85,11 +86,10 @@ def fixed(work: Workload) -> SampledGaussian:
     return FixedSizeGaussian(dataset_size=2 * work.batch_size, batch_size=work.batch_size, noise_multiplier=SIGMA)
 
 
-def padded(work: Workload) -> SampledGaussian:
+def padded(work: Workload, rows: int) -> SampledGaussian:
     """Truncated Poisson batches of three quarters of the rows on average: the rest is padding."""
-    expected, cap = work.batch_size * 3 // 4, work.batch_size
     return TruncatedPoissonGaussian(
-        dataset_size=2 * work.batch_size, batch_size=expected, cap=cap, noise_multiplier=SIGMA
+        dataset_size=2 * work.batch_size, batch_size=rows * 3 // 4, cap=rows, noise_multiplier=SIGMA
     )
 
 
@@ -137,20 +137,22 @@ def forget_process_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
-def flatness(work: Workload, steps: int) -> Figures:
+def flatness(work: Workload, steps: int, rows: int) -> Figures:
     """Padded batches, whose true sizes vary: largest over smallest peak of live bytes, and the process's growth."""
-    with prepared(padded(work), task(work, work.model())) as ready:
+    return_large_blocks()
+    with prepared(padded(work, rows), task(work, work.model())) as ready:
         step = private_step(ready)
         forget_process_peak()
         first = [peak_bytes(step) for _ in range(10)]
         before = process_peak()
         peaks = first + [peak_bytes(step) for _ in range(steps - len(first))]
     after = process_peak()
-    print(f"  {work.name}, {steps} steps: live {min(peaks) / 1e6:.2f} to {max(peaks) / 1e6:.2f} MB")
+    print(f"  {work.name}, {steps} steps of {rows} rows: live {min(peaks) / 1e6:.2f} to {max(peaks) / 1e6:.2f} MB")
     print(f"  process peak {before / 1e3:.0f} MB after {len(first)} steps, {after / 1e3:.0f} MB after {steps}")
     return {
         "memory_flatness": max(peaks) / min(peaks),
         "flatness_steps": steps,
+        "flatness_rows": rows,
         "process_peak_growth": after / before,
     }
 
@@ -164,7 +166,7 @@ def padding(work: Workload, rounds: int) -> Figures:
     ratios = []
     with prepared(fixed(work), task(work, model)) as whole:
         steps = [private_step(whole)]
-        with prepared(padded(work), task(work, copy.deepcopy(model))) as cut:
+        with prepared(padded(work, work.batch_size), task(work, copy.deepcopy(model))) as cut:
             steps.append(private_step(cut))
             for turn in range(rounds + 1):
                 order = (0, 1) if turn % 2 else (1, 0)
@@ -187,21 +189,22 @@ def pieces() -> Iterator[tuple[str, float]]:
 
 
 def run(given: argparse.Namespace) -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
-    names = [name for name in given.baselines if name in QUICK or not given.quick]
-    for work in WORKLOADS:
-        if work.name not in given.models:
-            continue
-        figures = found[work.name] = {}
-        if "steps" in given.parts:
-            figures |= measure(work, 3 if given.quick else 7, {name: BASELINES[name] for name in names})
-        if "flatness" in given.parts:
-            figures |= flatness(work, 20 if given.quick else 500)
-        if "padding" in given.parts:
-            figures |= padding(work, 4 if given.quick else 20)
+    """Flatness last: it has the C library return freed blocks, which takes time that is not to be measured."""
+    works = [work for work in WORKLOADS if work.name in given.models]
+    baselines = {name: BASELINES[name] for name in given.baselines if name in QUICK or not given.quick}
+    found: dict[str, Figures] = {work.name: {} for work in works}
+    if "steps" in given.parts:
+        for work in works:
+            found[work.name] |= measure(work, 3 if given.quick else 7, baselines)
+    if "padding" in given.parts:
+        for work in works:
+            found[work.name] |= padding(work, 4 if given.quick else 20)
     if "pieces" in given.parts:
         found["pieces"] = dict(pieces())
         print("\n" + "  ".join(f"{name} {value:.3f}" for name, value in found["pieces"].items()))
+    if "flatness" in given.parts:
+        for work in works:
+            found[work.name] |= flatness(work, 20 if given.quick else 500, given.rows or work.batch_size)
     return found
 
 
@@ -222,6 +225,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--baselines", nargs="*", choices=BASELINES, default=list(BASELINES), metavar="NAME")
+    parser.add_argument("--rows", type=int, help="rows of a step in the part flatness, if not the model's batch")
     parser.add_argument("--join", nargs="+", type=Path, metavar="FILE", help="measure nothing: join saved outputs")
     parser.add_argument("--keep-freed-blocks", action="store_true", help="for all contestants, as a client may")
     given = parser.parse_args()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import Message, RecordDict
 
 from lrdp.federation import Order
@@ -17,6 +17,7 @@ from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.flower import from_message, to_records
 from lrdp.federation.frames import Frame
 from lrdp.federation.messages import (
+    NOWHERE,
     Accepted,
     Answer,
     Declined,
@@ -28,7 +29,8 @@ from lrdp.federation.messages import (
     read_message,
     to_frame,
 )
-from lrdp.integrity import Identity, Session, Train, Verdict, Wire, server
+from lrdp.integrity import Identity, Session, Train, Verdict, Wire, genesis, server
+from lrdp.integrity.fixed_point import Model, model_hash
 from lrdp.ledger import Books, Refusal
 from lrdp.ledger.starting import Home
 
@@ -65,7 +67,7 @@ class Stage:
     def wire(self) -> Wire:
         return Wire(self.coordinator._idle.position)
 
-    # ------------------------------------------------------------------------------------------------------- asking
+    # ---------------------------------------- asking
     def post(self, content: RecordDict, kind: str = "train", name: str = VICTIM) -> Message:
         """A message of this content through the real app; the reply as it arrives."""
         node = 1 + self.names.index(name)
@@ -79,7 +81,7 @@ class Stage:
     def ask(self, question: Question, name: str = VICTIM) -> Answer:
         return self.send(to_frame(question), name)
 
-    # ------------------------------------------------------------------------------------------------ honest behaviour
+    # ---------------------------------------- honest behaviour
     def greet(self) -> None:
         for name in self.names:
             here = self.ask(self.coordinator.hello, name)
@@ -122,7 +124,7 @@ class Stage:
         """The same world in a session of its own."""
         return Stage(self.world, opened(self.world), self.identity)
 
-    # ---------------------------------------------------------------------------------------------------- dishonest means
+    # ---------------------------------------- dishonest means
     def signed_train(self, signer: Identity | None = None, **changes: Any) -> bytes:
         """TRAIN with changes, and a signature that is right for them."""
         _, train = server.open_round(self.coordinator._idle, self.names)
@@ -130,7 +132,19 @@ class Stage:
         signature = (signer or self.identity).sign(b"train/v1", changed.unsigned)
         return self.wire.train(replace(changed, signature=signature))
 
-    # ---------------------------------------------------------------------------------------------------------- the books
+    def from_model(self, model: Model) -> Work:
+        """An invitation to a session's first round on any model, signed for the history that begins with it."""
+        # Nobody can hash what is not finite.
+        first = model_hash(model) if np.isfinite(model).all() else NOWHERE
+        position = genesis(self.session, first)
+        train = Train(
+            session=self.session.digest, round=0, attempt=0, head=position.head, invited=tuple(sorted(self.names))
+        )
+        signature = self.identity.sign(b"train/v1", train.unsigned)
+        signed = Wire(position).train(replace(train, signature=signature))
+        return Work(order=HONEST.encode(), train=signed, model=model.tobytes())
+
+    # ---------------------------------------- the books
     def books(self, name: str = VICTIM) -> Books:
         return self.world.books(name)
 
@@ -202,4 +216,16 @@ def pickled(canary: Path) -> bytes:
     return pickle.dumps(Bomb(canary), protocol=0)
 
 
-Changes = Mapping[str, Any]
+def standing(given: Stage) -> dict[str, bytes]:
+    """Where the victim stands, as it lies on disk."""
+    folder = given.world.consortium.client(VICTIM).standing
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name in ("agreed", "state", "waiting")}
+
+
+def refused(given: Stage, question: Question, code: str) -> None:
+    """Declined with this code; nothing charged, no file made, and the client stands where it stood."""
+    before = given.account(), given.files(), standing(given)
+    answer = given.ask(question)
+    assert isinstance(answer, Declined), answer
+    assert answer.code == code
+    assert (given.account(), given.files(), standing(given)) == before

@@ -145,10 +145,21 @@ def test_an_auditor_without_model_or_data_verifies_a_session(receipts):
     result = run("verify", receipts, "--pin", pin, "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 0
-    assert (found["verified"], found["rounds"], found["pinned"]) == (True, 3, True)
+    assert (found["verified"], found["consistent"], found["rounds"], found["pinned"]) == (True, True, 3, True)
     assert found["participants"] == {"c000": 3, "c001": 3, "c002": 3, "c003": 3}
     assert run("verify", receipts, "--pin", pin, "--head", found["head"]).exit_code == 0
-    assert "rounds         3" in run("verify", receipts).stdout
+    assert "rounds         3" in run("verify", receipts, "--unpinned").stdout
+
+
+def test_without_a_pin_nothing_is_called_verified(receipts):
+    failed(run("verify", receipts), InvalidInput, "--pin HASH", "--unpinned")
+    assert run("verify", receipts).exception.exit_code == 2
+    failed(run("verify", receipts, "--pin", "00" * 32, "--unpinned"), InvalidInput, "--pin HASH")
+    result = run("verify", receipts, "--unpinned", "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert (found["verified"], found["consistent"], found["pinned"]) == (False, True, False)
+    assert "only consistent" in result.stderr
 
 
 def test_receipts_may_lie_in_a_directory(tmp_path):
@@ -156,14 +167,14 @@ def test_receipts_may_lie_in_a_directory(tmp_path):
     folder.mkdir()
     for index, line in enumerate(session_of(2)):
         (folder / f"{index:04d}").write_text(line)
-    assert json.loads(run("verify", folder, "--json").stdout)["rounds"] == 2
+    assert json.loads(run("verify", folder, "--unpinned", "--json").stdout)["rounds"] == 2
 
 
 def test_a_receipt_that_fails_gives_round_reason_and_exit_code(receipts):
     lines = receipts.read_text().split()
     lines[2] = lines[2][:-2] + ("00" if lines[2][-2:] != "00" else "01")
     receipts.write_text("\n".join(lines))
-    result = run("verify", receipts, "--json")
+    result = run("verify", receipts, "--unpinned", "--json")
     failed(result, NotVerified, "Round 1 is not verified", "QUORUM_MISSING")
     assert result.exception.exit_code == 5
     found = json.loads(result.stdout)
@@ -186,16 +197,16 @@ def test_a_receipt_that_fails_gives_round_reason_and_exit_code(receipts):
 )
 def test_missing_repeated_and_foreign_lines_are_found(receipts, alter, verdict):
     receipts.write_text("\n".join(alter(receipts.read_text().split())))
-    result = run("verify", receipts)
+    result = run("verify", receipts, "--unpinned")
     assert isinstance(result.exception, NotVerified)
     assert result.exception.verdict in {verdict, Verdict.STALE_CONTEXT}
 
 
 def test_rounds_missing_at_the_end_are_found_with_the_head(receipts):
-    head = json.loads(run("verify", receipts, "--json").stdout)["head"]
+    head = json.loads(run("verify", receipts, "--unpinned", "--json").stdout)["head"]
     receipts.write_text("\n".join(receipts.read_text().split()[:-1]))
-    assert run("verify", receipts).exit_code == 0
-    failed(run("verify", receipts, "--head", head), NotVerified, "rounds are missing")
+    assert run("verify", receipts, "--unpinned").exit_code == 0
+    failed(run("verify", receipts, "--unpinned", "--head", head), NotVerified, "rounds are missing")
 
 
 def test_a_session_of_another_registry_is_found_with_the_pin(receipts):
@@ -211,13 +222,13 @@ def test_an_auditor_follows_a_rotation(tmp_path):
     found = json.loads(run("verify", path, "--pin", federation(4).session.registry.digest.hex(), "--json").stdout)
     assert (found["rounds"], found["registry"]) == (3, following.digest.hex())
     path.write_text("\n".join(lines))
-    failed(run("verify", path), NotVerified, "STALE_CONTEXT")
+    failed(run("verify", path, "--unpinned"), NotVerified, "STALE_CONTEXT")
     path.write_text("\n".join([lines[0], history.rotation_line(following), *lines[1:]]))
-    failed(run("verify", path), NotVerified, "MALFORMED")
+    failed(run("verify", path, "--unpinned"), NotVerified, "MALFORMED")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"\x00" * 50, b"ab" * 5000])
 def test_any_bytes_are_a_typed_error(tmp_path, content):
     path = tmp_path / "receipts"
     path.write_bytes(content)
-    failed(run("verify", path), NotVerified, "MALFORMED")
+    failed(run("verify", path, "--unpinned"), NotVerified, "MALFORMED")

@@ -7,13 +7,12 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
 
 from ledger.worlds import STEP, World, request, round_trip, trained
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnwritable, LrdpError
-from lrdp.ledger import Ledger, Refusal
+from lrdp.ledger import Ledger
 from lrdp.ledger.store import Store
 
 
@@ -235,77 +234,3 @@ def test_a_ledger_that_is_held_too_long_is_refused(used: World) -> None:
     holder.close()
     trained(ledger, ledger.charge(request(9)))
     ledger.close()
-
-
-def test_a_ledger_of_a_later_format_is_refused_with_the_reason(used: World) -> None:
-    from lrdp.ledger import events
-    from lrdp.ledger.books import Books
-    from lrdp.ledger.chain import GENESIS, link
-
-    with used.open() as ledger:
-        line = events.encode(ledger.books.opened._replace(format="2"))
-    with pytest.raises(LedgerDamaged, match="its format is '2', this version reads 1"):
-        Books().append(line, link(GENESIS, line))
-
-
-def test_entries_that_cannot_follow_are_refused(world: World) -> None:
-    from lrdp.ledger import events
-    from lrdp.ledger.chain import link
-
-    with world.create() as ledger:
-        receipt = ledger.charge(request())
-        entry, opening = receipt.entry, ledger.books.opened
-        ledger_charge = ledger.books.newest_charge
-    wrong: list[events.Event] = [
-        events.Sent(0, entry),
-        events.Ready(0, 1, "0" * 64, 3),
-        events.Ready(0, -entry, "0" * 64, 3),
-        events.Unlisted(0, Refusal.NOISE, 0),
-        events.Unlisted(0, Refusal.NOISE, -7),
-        events.Voided(0, entry, "unsigned", "00" * 64),
-        ledger_charge._replace(steps=-39),
-        events.Adopted(0, "no head", STEP, 3, "00"),
-        events.Suspended(0, "no head"),
-        opening,
-    ]
-    path: Path = world.path
-    whole = path.read_bytes()
-    for event in wrong:
-        path.write_bytes(whole)
-        with world.open() as opened:
-            books = opened.books
-            line = events.encode(event)
-            with opened._store.writing():
-                opened._store.append(books.seq + 1, line, link(books.digest, line))
-        with pytest.raises(LedgerDamaged, match=f"entry {books.seq + 1} cannot stand where it does"):
-            world.open()
-
-
-@pytest.mark.parametrize("field", range(1, 11))
-def test_a_charge_with_any_field_broken_is_refused(used: World, field: int) -> None:
-    """Also one whose other fields were all seen before, and whose hash is right: a line is read in full."""
-    from lrdp.ledger.chain import link
-
-    with used.open() as ledger:
-        books = ledger.books
-        lines = [line for line, _ in ledger.entries() if line.startswith(b"RESERVED")]
-        fields = lines[-1].split(b"\t")
-        fields[field] = {2: b"no\thash", 3: b"%ff", 8: b"a\tb"}.get(field, b"x")
-        line = b"\t".join(fields)
-        with ledger._store.writing():
-            ledger._store.append(books.seq + 1, line, link(books.digest, line))
-    with pytest.raises(LedgerDamaged, match=f"entry {books.seq + 1} cannot stand where it does"):
-        used.open()
-
-
-@pytest.mark.parametrize("line", [b"READY\t1\t12\tdigest\tx", b"READY\tx\t12\tdigest\t1", b"READY\t1\t12\tdigest"])
-def test_a_broken_reply_is_refused(used: World, line: bytes) -> None:
-    from lrdp.ledger.chain import link
-
-    with used.open() as ledger:
-        assert ledger.charge(request(9)).entry == 12
-        books = ledger.books
-        with ledger._store.writing():
-            ledger._store.append(13, line, link(books.digest, line))
-    with pytest.raises(LedgerDamaged, match="entry 13 cannot stand where it does"):
-        used.open()

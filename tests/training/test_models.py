@@ -10,6 +10,8 @@ from torch.nn import functional
 from lrdp.errors import Unsupported
 from lrdp.training import replace_batch_norm
 from lrdp.training.engine import Engine
+from lrdp.training.memory import LiveBytes
+from lrdp.training.tape import Tape
 from training.truth import assert_engine_is_exact, clipped, engine_sum, gradients_one_by_one, sum_of_squares
 
 DTYPES = [torch.float64, torch.float32]
@@ -239,3 +241,25 @@ def test_the_engine_leaves_no_trace():
     assert not any(
         module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module) for module in model.modules()
     )
+
+
+def live_after_the_backward_pass():
+    """Bytes that live between the backward pass and the weighted sums, for a stack of normalisations."""
+    model = nn.Sequential(*(nn.LayerNorm(100) for _ in range(6)))
+    live = []
+
+    def weigh(squares):
+        live.append(meter._live)
+        return torch.ones(len(squares))
+
+    inputs = torch.randn(5, 40, 100)
+    with Engine(model, sum_of_squares) as engine, LiveBytes() as meter:
+        engine.accumulate((inputs,), 5, weigh, {})
+    return live[0] / inputs.nbytes
+
+
+def test_what_a_rule_kept_is_let_go_as_soon_as_it_ran(monkeypatch):
+    """A normalisation's input is not needed for the weighted sum, so none of the six may outlive the pass."""
+    assert live_after_the_backward_pass() < 2.0
+    monkeypatch.setattr(Tape, "_arrive", lambda tape, number, gradient: tape._take(tape._waiting[number](gradient)))
+    assert live_after_the_backward_pass() > 4.0  # control: held by the hook, as long as the graph is

@@ -107,19 +107,28 @@ def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False
     """Check signature, keys and pin; exit code 5 if anything does not hold."""
     current = _read_registry(path)
     registry.verify(current, current.digest if pin is None else _pin(pin))
-    _warn_unpinned(pin, current.digest)
+    if pin is None:
+        _say(f"Note: without --pin anybody may have made it; compare {current.digest.hex()} with the hash you hold.")
     _print_record({**_summary(current), "pinned": pin is not None}, as_json)
 
 
 def verify(
     receipts: Annotated[Path, typer.Argument(help="A file of receipts, or a directory of such files.")],
     pin: Pin = None,
+    unpinned: Annotated[
+        bool, typer.Option("--unpinned", help="Check only that the receipts agree with each other, whoever made them.")
+    ] = False,
     head: Annotated[
         str | None, typer.Option(help="The head at which the history must end, as a client knows it.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a session's receipts, without model or data; exit code 5, the round and the reason where they fail."""
+    if (pin is None) != unpinned:
+        raise InvalidInput(
+            "verify needs the registry's hash that you pinned: --pin HASH. Without it anybody could have made the "
+            "participants up, and with them every receipt; --unpinned checks no more than that the file is consistent."
+        )
     found = history.audit(_lines(receipts), None if pin is None else _pin(pin))
     failure = found.failure
     reached = found.position.head.hex() if found.position else None
@@ -128,7 +137,8 @@ def verify(
     if failure is None and head is not None and head.lower() != reached:
         failure = NotVerified(f"the history ends at {reached}, not at {head}: rounds are missing.", Verdict.CHAIN_BREAK)
     record: dict[str, Any] = {
-        "verified": failure is None,
+        "verified": failure is None and pin is not None,
+        "consistent": failure is None,
         "rounds": found.rounds,
         "head": reached,
         "pinned": pin is not None,
@@ -139,8 +149,11 @@ def verify(
         record |= {"model": found.position.model.hex(), "participants": found.participants}
     if failure is not None:
         _fail(failure, found.rounds, record, as_json)
-    if found.position is not None:
-        _warn_unpinned(pin, found.position.session.registry.digest)
+    if pin is None:
+        _say(
+            "Not verified, only consistent: nothing shows that these participants exist. The hash that they would have "
+            "pinned is the first registry's; ask one of them for it, and give it with --pin."
+        )
     _print_record(record, as_json)
 
 
@@ -196,11 +209,6 @@ def _write(path: Path, current: Registry, as_json: bool) -> None:
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
     _print_record(_summary(current), as_json)
-
-
-def _warn_unpinned(pin: str | None, digest: bytes) -> None:
-    if pin is None:
-        _say(f"Note: without --pin anybody may have made this registry; compare {digest.hex()} with the hash you hold.")
 
 
 def _print_record(record: dict[str, Any], as_json: bool) -> None:

@@ -89,7 +89,7 @@ class Workshop:
         works = {name: self._coordinator.order_ahead(name, self._terms.order) for name in free}
         asked = self._courier.messages(works)
         self._grid.push_messages(asked)
-        self._busy.update(zip(works, asked, strict=True))
+        self._busy.update(zip(works, asked, strict=True))  # whoever is free is present, and so has a node
         replies = list(self._grid.pull_messages([message.metadata.message_id for message in self._busy.values()]))
         answered = {reply.metadata.reply_to_message_id for reply in replies}
         done = [message for message in self._busy.values() if message.metadata.message_id in answered]

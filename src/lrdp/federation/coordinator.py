@@ -98,6 +98,12 @@ class Coordinator:
         took_part = name in self._owed and self._owed[name] == self.round - 1
         return took_part or self._standing.get(name) == self.round
 
+    def can_follow(self, name: str) -> bool:
+        """Whether the receipts that a client would need all have their quorum."""
+        owed = self._owed.get(name)
+        first = max(0, self._standing.get(name, _NOWHERE)) if owed is None else owed + 1
+        return all(ended.accepted for ended in self._history[first:])
+
     def must_close(self, names: Collection[str]) -> bool:
         """Whether somebody invited was not there, and so needs the last round's receipt with its quorum."""
         return bool(self.open_tags()) and any(not self._current(name) for name in names)

@@ -45,12 +45,12 @@ class Nodes:
         return sorted(self._names[node] for node in ids if node in self._names)
 
     def addressed(self, questions: Mapping[str, Question], group: str, ttl: float) -> list[Message]:
-        """A message for each name; vectors that several are sent are serialised once."""
+        """A message for each name that has a node; vectors that several are sent are serialised once."""
         by_name, known = {name: node for node, name in self._names.items()}, dict[int, Array]()
-        frames = {name: to_frame(question) for name, question in questions.items()}
+        frames = {name: to_frame(question) for name, question in questions.items() if name in by_name}
         return [
-            Message(to_records(frames[name], known), by_name[name], kind_of(question), group_id=group, ttl=ttl)
-            for name, question in questions.items()
+            Message(to_records(given, known), by_name[name], kind_of(questions[name]), group_id=group, ttl=ttl)
+            for name, given in frames.items()
         ]
 
     def greetings(self, ids: Iterable[int], hello: Hello, ttl: float) -> list[Message]:

@@ -56,7 +56,7 @@ class Order:
         """Strict: a key that is not known, or of another type, is refused."""
         try:
             given = json.loads(data[:_MOST_BYTES]) if len(data) <= _MOST_BYTES else None
-        except ValueError:
+        except (ValueError, RecursionError):
             given = None
         if not isinstance(given, dict) or not set(given) <= {field.name for field in fields(cls)}:
             raise InvalidInput("the order is not understood: nothing was trained and nothing was spent.")
@@ -65,7 +65,10 @@ class Order:
         scales = all(type(value) in (int, float) for value in given.values())
         if not (whole and scales and isinstance(metrics, list) and all(type(name) is str for name in metrics)):
             raise InvalidInput("the order holds a value of another type: nothing was trained and nothing was spent.")
-        return cls(metrics=tuple(metrics), **given)
+        try:
+            return cls(metrics=tuple(metrics), **given)
+        except OverflowError:
+            raise InvalidInput("the order holds a number beyond every limit: nothing was spent.") from None
 
     def request(self, policy: Policy, position: Position, model: Model) -> Request:
         """The request that the ledger decides on. The same order in the same round on the same model is the same."""

@@ -35,7 +35,10 @@ class Standing:
         """One message at a time, whatever process it came to."""
         with _private(self._folder / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            try:
+                yield
+            finally:
+                self._stored = []  # vectors are large: none is held between two messages
 
     def agreed(self) -> bytes | None:
         """The session that was agreed on last, as it was proposed."""

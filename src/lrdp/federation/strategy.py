@@ -73,9 +73,7 @@ class VerifiedAverage(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Who takes part, and what each is sent."""
-        names = self._terms.choose(self._coordinator.round, self._wait_for_clients())
-        if self._coordinator.must_close(names):
-            self._courier.close()
+        names = self._wait_for_clients()
         self._asked = self._courier.messages(self._coordinator.invite(names, self._order))
         return self._asked
 
@@ -84,11 +82,16 @@ class VerifiedAverage(Strategy):
         while True:
             names = [name for name in self._courier.present() if name not in self._exhausted]
             if len(names) >= self._coordinator.least:
-                return names
+                chosen = self._terms.choose(self._coordinator.round, names)
+                if self._coordinator.must_close(chosen):
+                    self._courier.close()
+                able = [name for name in chosen if self._coordinator.can_follow(name)]
+                if len(able) >= self._coordinator.least:
+                    return able
             if time.monotonic() > deadline:
                 raise InvalidInput(
-                    f"{len(names)} clients are there, {self._coordinator.least} make a round: start more SuperNodes, "
-                    f"or give those that are there more budget."
+                    f"{len(names)} clients are there that have budget left and can follow, {self._coordinator.least} "
+                    f"make a round: start more SuperNodes, or give those that are there more budget."
                 )
             time.sleep(_POLL_SECONDS)
 

@@ -48,7 +48,7 @@ class Registry:
     @cached_property
     def digest(self) -> bytes:
         """What is pinned: everything but the signature."""
-        return digest(_LABEL, *self._fields())
+        return digest(_LABEL, *self._fields)
 
     @cached_property
     def by_name(self) -> dict[str, Member]:
@@ -59,12 +59,13 @@ class Registry:
         """Where each name stands in the list: what travels in its place."""
         return {member.name: place for place, member in enumerate(self.members)}
 
+    @cached_property
     def _fields(self) -> tuple[bytes, ...]:
         members = pack(*(member.encode() for member in self.members))
         return number(self.version), number(self.first_round), self.previous, self.consortium, members
 
     def encode(self) -> bytes:
-        return pack(_LABEL, *self._fields(), self.signature)
+        return pack(_LABEL, *self._fields, self.signature)
 
     @classmethod
     def decode(cls, data: bytes) -> Registry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH_SIZE, as_number, digest, fields, number, pack, sized
@@ -66,6 +66,10 @@ class Parameters:
             raise rejection(Verdict.MALFORMED, str(problem)) from None
 
 
+# A saved state names its registry anew after every message: with a thousand members, reading it is most of the work.
+_known_registry = lru_cache(maxsize=16)(Registry.decode)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """Each party builds it from its own configuration; ``digest`` enters every hash and signature."""
@@ -89,7 +93,7 @@ class Session:
             identifier=identifier,
             server_key=server_key,
             parameters=Parameters.decode(parameters),
-            registry=Registry.decode(registry),
+            registry=_known_registry(registry),
         )
 
     @cached_property

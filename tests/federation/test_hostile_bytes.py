@@ -1,0 +1,259 @@
+"""A server that sends other bytes: at Flower's border, in place of any field, far too many, or at random.
+
+Whatever comes, the answer is one of the listed frames; nothing is loaded that could run, and nothing is charged.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as some
+
+from lrdp.federation import client
+from lrdp.federation.flower import from_message, to_records
+from lrdp.federation.frames import Frame, frame
+from lrdp.federation.messages import Announcement, Answer, Closing, Declined, Done, Here, Question, read_message, to_frame
+
+from .hostile import HONEST, VICTIM, Stage, answer_in, change_policy, pickled, stage
+
+FORMAT = "lrdp/v1"
+
+
+# ---------------------------------------- Flower's border
+def _array(data: bytes, dtype: str = "uint8", shape: tuple[int, ...] | None = None, stype: str = FORMAT) -> Array:
+    return Array(dtype=dtype, shape=(len(data),) if shape is None else shape, stype=stype, data=data)
+
+
+def _records(**arrays: Array) -> RecordDict:
+    return RecordDict({"lrdp": ArrayRecord({key.replace("_", "-"): array for key, array in arrays.items()})})
+
+
+def _npy(values: np.ndarray[Any, Any], allow_pickle: bool = False) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, values, allow_pickle=allow_pickle)
+    return stream.getvalue()
+
+
+def _beside(record: Any) -> Callable[[bytes], RecordDict]:
+    return lambda head: RecordDict({**to_records(Frame(head)), "more": record})
+
+
+BORDER: Mapping[str, Callable[[bytes], RecordDict]] = {
+    "float32": lambda head: _records(head=_array(head, dtype="float32")),
+    "object": lambda head: _records(head=_array(head, dtype="object")),
+    "numpy's format": lambda head: _records(head=_array(head, stype="numpy.ndarray")),
+    "torch's format": lambda head: _records(head=_array(head, stype="torch.Tensor")),
+    "an .npy file": lambda head: _records(head=_array(_npy(np.zeros(3)), stype="numpy.ndarray")),
+    "a shape too long": lambda head: _records(head=_array(head, shape=(len(head) + 1,))),
+    "a shape of 2^60": lambda head: _records(head=_array(head, shape=(2**60,))),
+    "a negative shape": lambda head: _records(head=_array(head, shape=(-len(head),))),
+    "two dimensions": lambda head: _records(head=_array(head, shape=(len(head), 1))),
+    "no head": lambda head: _records(body_0=_array(head)),
+    "a body left out": lambda head: _records(head=_array(head), body_1=_array(b"")),
+    "bodies before the head": lambda head: _records(body_0=_array(b""), head=_array(head)),
+    "too many bodies": lambda head: _records(head=_array(head), **{f"body_{n}": _array(b"") for n in range(5)}),
+    "an array more": lambda head: _records(head=_array(head), weights=_array(b"")),
+    "a path for a name": lambda head: RecordDict({"lrdp": ArrayRecord({"../../head": _array(head)})}),
+    "no arrays": lambda head: RecordDict({"lrdp": ArrayRecord({})}),
+    "another record": lambda head: RecordDict({"arrays": ArrayRecord({"head": _array(head)})}),
+    "no record": lambda head: RecordDict({}),
+    "a config in its place": lambda head: RecordDict({"lrdp": ConfigRecord({"head": head})}),
+    "metrics in its place": lambda head: RecordDict({"lrdp": MetricRecord({"head": 1.0})}),
+    "a config beside it": _beside(ConfigRecord({"min-noise-multiplier": 0.0, "policy": "/tmp/policy.toml"})),
+    "metrics beside it": _beside(MetricRecord({"num-examples": 1})),
+    "arrays beside it": _beside(ArrayRecord({"weight": _array(b"")})),
+    "an empty head": lambda _: _records(head=_array(b"")),
+}
+
+
+@pytest.mark.parametrize("make", BORDER.values(), ids=BORDER.keys())
+def test_a_message_of_another_form_is_declined_though_its_content_is_right(
+    settled: Stage, make: Callable[[bytes], RecordDict]
+) -> None:
+    head = to_frame(settled.invitation()).head
+    before = settled.account()
+    assert answer_in(settled.post(make(head))) == Declined(code="invalid")
+    assert settled.account() == before
+
+
+@pytest.mark.parametrize("kind", ["evaluate", "query.verify", "train.secret", "evaluate.accuracy", "query"])
+def test_a_message_of_any_type_is_answered_with_a_frame(settled: Stage, kind: str) -> None:
+    """Flower itself would answer an unknown type with an exception's text."""
+    answer = answer_in(settled.post(to_records(frame(b"measure", [b"accuracy"])), kind=kind))
+    assert answer == Declined(code="invalid")
+    assert isinstance(answer_in(settled.post(to_records(to_frame(settled.coordinator.hello)), kind=kind)), Here)
+
+
+def test_an_error_in_place_of_a_message_is_declined(settled: Stage) -> None:
+    asked = Message(RecordDict({}), 1, "train")
+    asked.metadata.__dict__["_message_id"] = "message-x"
+    broken = Message(Error(code=0, reason="../../etc/passwd"), reply_to=asked)
+    node = settled.world.node(VICTIM)
+    assert answer_in(node.app(broken, settled.world.grid._context(1, node))) == Declined(code="invalid")
+
+
+# ---------------------------------------- pickles
+def _with_payload(question: Question, payload: bytes) -> list[Frame]:
+    """The question with the payload in place of each of its fields in turn, and of its bodies."""
+    found = []
+    for field in fields(question):
+        value = getattr(question, field.name)
+        put: Any = (payload,) if field.type == "tuple[bytes, ...]" else payload
+        put = (payload.decode("ascii"),) if field.type == "tuple[str, ...]" else put
+        found.append(to_frame(replace(question, **{field.name: put})))
+        assert value is not None or field.name in ("model", "aggregate")
+    return found
+
+
+def _loaded_objects(canary: Path) -> list[RecordDict]:
+    """Arrays that Flower or numpy would load with pickle, if they were asked to."""
+    payload = pickled(canary)
+    objects = np.array([pickle.loads(b"N.")], dtype=object)  # noqa: S301 — None
+    data = _npy(objects, allow_pickle=True).replace(pickle.dumps(objects, protocol=3)[:8], payload[:8])
+    return [
+        _records(head=_array(payload, stype="numpy.ndarray", dtype="object")),
+        _records(head=_array(data, stype="numpy.ndarray", dtype="object", shape=(1,))),
+        _records(head=_array(payload)),
+        RecordDict({"lrdp": ConfigRecord({"head": payload})}),
+    ]
+
+
+def test_a_pickle_in_any_field_is_never_loaded(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    made = stage(tmp_path / "stage")
+    made.honest_round()
+    made.gather()
+    announcement, _ = made.coordinator.announce()
+    hello, before = made.coordinator.hello, made.account()
+    closing = Closing(tags=made.coordinator.history[-1].tags)
+    payload = pickled(canary)
+    for question in (hello, made.invitation(), announcement, closing):
+        for attack in _with_payload(question, payload):
+            answer = made.send(attack)
+            assert isinstance(answer, Declined | Done)  # a head that is no head is ignored, and the round replayed
+    for content in _loaded_objects(canary):
+        assert answer_in(made.post(content)) == Declined(code="invalid")
+    assert made.account() == before
+    assert not canary.exists()
+    made.fresh().honest_round()
+    pickle.loads(payload)  # control: whoever loads it makes the file
+    assert canary.exists()
+
+
+# ---------------------------------------- far too many
+def test_a_message_larger_than_the_cap_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage(tmp_path)
+    made.greet()
+    change_policy(made.world, VICTIM, max_bytes="40")
+    most = client.largest_message(40)
+    work = made.invitation()
+    read: list[Frame] = []
+    monkeypatch.setattr(client, "read_message", lambda given: read.append(given) or read_message(given))
+    head = len(to_frame(work).head)
+    assert made.ask(replace(work, model=bytes(most - head + 1))) == Declined(code="invalid")
+    assert not read, "not decoded"
+    assert made.ask(replace(work, model=bytes(most - head))) == Declined(code="invalid")
+    assert read, "control: a byte less is decoded, and refused for its length"
+    assert made.account() == (0, 0, 0.0)
+    assert isinstance(made.ask(work), Done)
+
+
+# ---------------------------------------- at random
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> tuple[Stage, list[Frame]]:
+    """A client in the middle of a round, and what it would accept now."""
+    made = stage(tmp_path_factory.mktemp("target"), max_bytes="4096")
+    made.honest_round()
+    made.gather()
+    announcement, _ = made.coordinator.announce()
+    tags = Closing(tags=made.coordinator.history[-1].tags)
+    questions: list[Question] = [made.coordinator.hello, made.invitation(), announcement, tags]
+    return made, list(map(to_frame, questions))
+
+
+def _answered(made: Stage, asked: Frame) -> Answer:
+    """Through the app, without Flower's serialisation; an exception of it would fail the test."""
+    node = made.world.node(VICTIM)
+    message = Message(to_records(asked), 1, "train")
+    message.metadata.__dict__["_message_id"] = "message-x"
+    reply = node.app(message, made.world.grid._context(1, node))
+    assert from_message(reply).size < 4096
+    return answer_in(reply)
+
+
+def _within_policy(made: Stage) -> bool:
+    books = made.books()
+    policy = made.world.consortium.client(VICTIM).policy()
+    rule: Any = policy.mechanism
+    per_round = [books.charges_in(made.session.digest.hex(), number) for number in range(3)]
+    kept = all(
+        mechanism.noise_multiplier >= rule.costliest.noise_multiplier
+        and mechanism.batch_size <= rule.costliest.batch_size
+        for mechanism in books.history
+    )
+    return kept and max(per_round) <= 2 and made.world.spent(VICTIM) <= policy.budget.total.epsilon
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(head=b"", bodies=[])
+@example(head=b"\x80\x00\x00\x00", bodies=[b""] * 4)
+@given(head=some.binary(max_size=300), bodies=some.lists(some.binary(max_size=60), max_size=4))
+def test_random_bytes_are_declined_and_free(
+    target: tuple[Stage, list[Frame]], head: bytes, bodies: list[bytes]
+) -> None:
+    made, _ = target
+    before = made.account()
+    assert isinstance(_answered(made, Frame(head, tuple(bodies))), Declined)
+    assert made.account() == before
+
+
+def _mutated(data: bytes, place: int, change: int, new: bytes) -> bytes:
+    """A bit turned, a piece cut out, put in, or written over."""
+    place %= max(len(data), 1)
+    if change == 0 and data:
+        return data[:place] + bytes([data[place] ^ (new or b"\1")[0]]) + data[place + 1 :]
+    if change == 1:
+        return data[:place] + data[place + len(new) :]
+    return data[:place] + new + data[place + (len(new) if change == 2 else 0) :]
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    which=some.integers(0, 3),
+    part=some.integers(0, 1),
+    places=some.lists(
+        some.tuples(some.integers(0, 4000), some.integers(0, 3), some.binary(max_size=9)), min_size=1, max_size=3
+    ),
+)
+def test_damaged_messages_of_the_round_are_answered_by_a_frame_and_never_charged_off_policy(
+    target: tuple[Stage, list[Frame]], which: int, part: int, places: list[tuple[int, int, bytes]]
+) -> None:
+    made, frames = target
+    parts = [bytes(piece) for piece in (frames[which].head, *frames[which].bodies)]
+    part %= len(parts)
+    for place, change, new in places:
+        parts[part] = _mutated(parts[part], place, change, new)
+    before = made.account()
+    answer = _answered(made, Frame(parts[0], tuple(parts[1:])))
+    if isinstance(answer, Declined):
+        assert made.account() == before
+    # A damaged order may be another order that the policy allows: then it is paid for like any other.
+    assert _within_policy(made)
+
+
+def test_after_all_that_the_same_round_goes_on(target: tuple[Stage, list[Frame]]) -> None:
+    made, _ = target
+    made.fresh().honest_round()
+    assert HONEST.steps == 2
+    assert Announcement is not None

@@ -1,0 +1,184 @@
+"""A server that forges sessions, replays messages and sends them out of turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrdp.federation.catching_up import run_identifier
+from lrdp.federation.layout import Layout
+from lrdp.federation.messages import Closing, Declined, Done, Hello, Here, Tagged, Work
+from lrdp.integrity import Method, Registry, Session, new_identity
+from lrdp.integrity import registry as registries
+from lrdp.integrity.encoding import HASH_SIZE, number, pack, unpack
+
+from .hostile import HONEST, VICTIM, Stage, change_policy, raw_order, refused, stage
+
+Attack = Callable[[Stage], Hello]
+
+
+# ---------------------------------------- forged sessions
+def _proposed(given: Stage, layout: bytes | None = None, **changes: Any) -> Hello:
+    """A session that is bound to its layout as the real one is, with changes."""
+    described = given.coordinator.layout.described if layout is None else layout
+    nonce = bytes(range(HASH_SIZE))
+    session: Session = replace(given.session, identifier=run_identifier(nonce, described), **changes)
+    return Hello(session=session.encode(), nonce=nonce, layout=described)
+
+
+def _other_registry(given: Stage) -> Hello:
+    """All members as they are, signed by a consortium of the adversary's own."""
+    consortium = new_identity("consortium")
+    unsigned = replace(given.session.registry, consortium=consortium.member.signing_key)
+    return _proposed(given, registry=registries.sign(unsigned, consortium))
+
+
+def _registry_with_sybils(given: Stage) -> Hello:
+    """The real registry with members of the adversary's added, under the signature that it had."""
+    members = (*given.session.registry.members, new_identity("sybil-1").member, new_identity("sybil-2").member)
+    forged: Registry = replace(given.session.registry, members=members)
+    return _proposed(given, registry=forged)
+
+
+def _small_roster(given: Stage) -> Hello:
+    """Rosters of two: our own class would not make such parameters, so their bytes are made by hand."""
+    hello = _proposed(given)
+    label, identifier, key, parameters, registry = unpack(hello.session)
+    *kept, _, window = unpack(parameters)
+    forged = pack(*kept, number(2), window)
+    return replace(hello, session=pack(label, identifier, key, forged, registry))
+
+
+def _exact(given: Stage) -> Hello:
+    return _proposed(given, parameters=replace(given.session.parameters, method=Method.EXACT))
+
+
+def _other_size(given: Stage) -> Hello:
+    point = replace(given.session.parameters.point, size=11)
+    return _proposed(given, parameters=replace(given.session.parameters, point=point))
+
+
+def _unbound(given: Stage) -> Hello:
+    return replace(_proposed(given), nonce=bytes(HASH_SIZE))
+
+
+def _layout(*shapes: tuple[str, tuple[int, ...]]) -> Attack:
+    return lambda given: _proposed(given, layout=Layout(shapes).described)
+
+
+SESSIONS: list[tuple[str, Attack, str]] = [
+    ("other registry", _other_registry, "registry"),
+    ("sybils added", _registry_with_sybils, "registry"),
+    ("rosters of two", _small_roster, "malformed"),
+    ("method exact", _exact, "invalid"),
+    ("other size", _other_size, "invalid"),
+    ("not bound to its layout", _unbound, "invalid"),
+    ("a tensor missing", _layout(("weight", (2, 4))), "invalid"),
+    ("a tensor more", _layout(("weight", (2, 4)), ("bias", (2,)), ("extra", (1,))), "invalid"),
+    ("another order", _layout(("bias", (2,)), ("weight", (2, 4))), "invalid"),
+    ("another shape", _layout(("weight", (4, 2)), ("bias", (2,))), "invalid"),
+    ("a path for a name", _layout(("../../keys/identity.pem", (2, 4)), ("bias", (2,))), "invalid"),
+    ("no layout", lambda given: _proposed(given, layout=json.dumps({"weight": [2, 4]}).encode()), "invalid"),
+    ("no session", lambda given: replace(_proposed(given), session=b"../../etc/passwd"), "malformed"),
+]
+
+
+@pytest.mark.parametrize(("attack", "code"), [(a, c) for _, a, c in SESSIONS], ids=[name for name, _, _ in SESSIONS])
+def test_a_forged_session_is_not_entered(settled: Stage, attack: Attack, code: str) -> None:
+    refused(settled, attack(settled), code)
+
+
+def test_control_a_client_that_pins_the_other_registry_enters_it(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    hello = _other_registry(made)
+    digest = Session.decode(hello.session).registry.digest.hex()
+    change_policy(made.world, VICTIM, registry_sha256=f'"{digest}"')
+    assert isinstance(made.ask(hello), Here)
+
+
+def test_no_registry_pinned_means_no_session(tmp_path: Path) -> None:
+    made = stage(tmp_path, registry_sha256='""')
+    assert made.ask(made.coordinator.hello) == Declined(code="registry")
+
+
+# ---------------------------------------- replays and wrong order
+def test_the_same_work_twice_is_paid_once_and_gives_the_same_update(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    made.greet()
+    work = made.invitation()
+    first = made.ask(work)
+    paid = made.account()
+    for _ in range(5):
+        again = made.ask(work)
+        assert isinstance(first, Done)
+        assert isinstance(again, Done)
+        assert bytes(again.values or b"") == bytes(first.values or b"")
+    assert made.account() == paid
+    assert paid[0] == 1
+
+
+def test_a_round_is_charged_twice_at_most_however_many_orders_it_is_given(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    made.greet()
+    orders = [replace(made.invitation(), order=raw_order(steps=1, learning_rate=rate)) for rate in (0.1, 0.2, 0.3, 0.4)]
+    answers = [made.ask(work) for work in orders]
+    assert [isinstance(answer, Done) for answer in answers] == [True, True, False, False]
+    assert answers[2:] == [Declined(code="recharge")] * 2
+    assert made.account()[:2] == (2, 2)
+
+
+def test_greeting_it_again_in_another_session_does_not_give_a_client_its_budget_back(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    spent = 0.0
+    for _ in range(12):
+        made = made.fresh()
+        made.greet()
+        answer = made.ask(made.invitation())
+        now = made.account()[2]
+        assert now > spent if isinstance(answer, Done) else (answer, now) == (Declined(code="budget"), spent)
+        spent = now
+    assert answer == Declined(code="budget")
+    assert spent <= 8.0
+
+
+def test_messages_out_of_turn_are_refused_and_the_round_goes_on(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    made.honest_round()
+    made.gather()
+    announcement, _ = made.coordinator.announce()
+    tags = made.coordinator.history[-1].tags
+    late = stage(tmp_path / "late")
+    late.greet()
+    assert late.ask(announcement) == Declined(code="behind"), "PUBLISH before Work"
+    refused(made, Closing(tags=tags), "behind")
+    refused(made, replace(announcement, aggregate=None), "shape")
+    first, second = made.ask(announcement), made.ask(announcement)
+    assert isinstance(first, Tagged)
+    assert first == second, "one word on one attempt"
+    made.publish()
+    ended = made.coordinator.conclude()
+    refused(made, Closing(tags=ended.tags[:-1]), "malformed")
+    made.close()
+    refused(made, Closing(tags=ended.tags), "behind")
+    refused(made, replace(made.invitation(), train=made.signed_train(attempt=0, round=1)), "stale-context")
+    made.honest_round()
+
+
+def test_an_attempt_that_was_given_up_is_stale(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    made.greet()
+    made.gather()
+    old, _ = made.coordinator.announce()
+    assert isinstance(made.ask(old), Tagged)
+    made.coordinator.give_up()
+    made.gather()
+    paid = made.account()
+    refused(made, old, "stale-context")
+    refused(made, Work(order=HONEST.encode(), train=made.signed_train(attempt=0)), "stale-context")
+    assert made.account() == paid
+    made.publish()
