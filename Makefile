@@ -27,10 +27,8 @@ check: $(DEV) ## The quick checks alone: lint, format, types, import contracts
 	@$(BIN)/lint-imports --no-logo
 
 # Whoever already has the developers' environment needs no other.
-demo: $(if $(wildcard $(DEV)),$(DEV),$(DEMO)) ## Plan the privacy of a client: a table, and a plot in build/plan.svg
-	@mkdir -p build
-	@$(BIN)/lrdp plan -n 30000 -b 128 --rounds 50 --local-steps 39 --epsilon 8 --delta 1e-5 --plot build/plan.svg
-	@echo "The plot of ε against rounds is in build/plan.svg"
+demo: $(if $(wildcard $(DEV)),$(DEV),$(DEMO)) ## Run a private, verified federation on this machine (ARGS="--rounds 6" to choose)
+	@$(BIN)/lrdp run --folder "build/demo-$$(date +%Y%m%d-%H%M%S)" $(ARGS)
 
 slow: $(DEV) ## The slow tests alone
 	@$(BIN)/python -m pytest -m slow $(ARGS)
@@ -73,6 +71,6 @@ $(DEV): pyproject.toml constraints.txt $(READY)
 	@touch $@
 
 $(DEMO): pyproject.toml constraints.txt $(READY)
-	@echo "Installing lrdp: a minute, once" >&2
-	@$(PIP) install --constraint constraints.txt --editable ".[plot]"
+	@echo "Installing lrdp with torch and Flower: about 1.5 GB, a few minutes, once" >&2
+	@$(PIP) install --constraint constraints.txt --editable ".[plot,flower,experiments]"
 	@touch $@

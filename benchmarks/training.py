@@ -33,7 +33,6 @@ from lrdp.training import (
     Sgd,
     Task,
     TensorRecords,
-    keep_freed_blocks,
     return_large_blocks,
 )
 from lrdp.training.keystream import Keystream
@@ -138,17 +137,22 @@ def forget_process_peak() -> None:
 
 
 def flatness(work: Workload, steps: int, rows: int) -> Figures:
-    """Padded batches, whose true sizes vary: largest over smallest peak of live bytes, and the process's growth."""
+    """Padded batches, whose true sizes vary: largest over smallest peak of live bytes, and the process's growth.
+
+    The process is watched first and over as many steps of its own: the profiler that sees live bytes grows by itself.
+    """
     return_large_blocks()
     with prepared(padded(work, rows), task(work, work.model())) as ready:
         step = private_step(ready)
         forget_process_peak()
-        first = [peak_bytes(step) for _ in range(10)]
-        before = process_peak()
-        peaks = first + [peak_bytes(step) for _ in range(steps - len(first))]
-    after = process_peak()
+        residents = []
+        for _ in range(steps):
+            step()
+            residents.append(process_peak())
+        peaks = [peak_bytes(step) for _ in range(steps)]
+    before, after = residents[9], residents[-1]
     print(f"  {work.name}, {steps} steps of {rows} rows: live {min(peaks) / 1e6:.2f} to {max(peaks) / 1e6:.2f} MB")
-    print(f"  process peak {before / 1e3:.0f} MB after {len(first)} steps, {after / 1e3:.0f} MB after {steps}")
+    print(f"  process peak {before / 1e3:.1f} MB after 10 steps, {after / 1e3:.1f} MB after {steps}")
     return {
         "memory_flatness": max(peaks) / min(peaks),
         "flatness_steps": steps,
@@ -195,7 +199,7 @@ def run(given: argparse.Namespace) -> dict[str, Figures]:
     found: dict[str, Figures] = {work.name: {} for work in works}
     if "steps" in given.parts:
         for work in works:
-            found[work.name] |= measure(work, 3 if given.quick else 7, baselines)
+            found[work.name] |= measure(work, given.rounds or (3 if given.quick else 7), baselines)
     if "padding" in given.parts:
         for work in works:
             found[work.name] |= padding(work, 4 if given.quick else 20)
@@ -225,12 +229,10 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--baselines", nargs="*", choices=BASELINES, default=list(BASELINES), metavar="NAME")
+    parser.add_argument("--rounds", type=int, help="rounds of the part steps, after one to warm up")
     parser.add_argument("--rows", type=int, help="rows of a step in the part flatness, if not the model's batch")
     parser.add_argument("--join", nargs="+", type=Path, metavar="FILE", help="measure nothing: join saved outputs")
-    parser.add_argument("--keep-freed-blocks", action="store_true", help="for all contestants, as a client may")
     given = parser.parse_args()
-    if given.keep_freed_blocks:
-        keep_freed_blocks()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     found = joined(given.join) if given.join else run(given)

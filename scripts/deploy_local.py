@@ -39,10 +39,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="lrdp-") as folder:
             return deploy(Path(folder), given)
     except DeploymentFailed as problem:
-        _say(f"Error: {problem}")
+        _complain(f"Error: {problem}")
         return 1
     except KeyboardInterrupt:
-        _say("Stopped: no process is left.")
+        _complain("Stopped: no process is left.")
         return _INTERRUPTED
 
 
@@ -112,6 +112,10 @@ def _stop(_number: int, _frame: object) -> NoReturn:
 
 def _say(sentence: str) -> None:
     print(sentence, flush=True)  # noqa: T201 — it talks to whoever runs it
+
+
+def _complain(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import click
 import typer
 
 from lrdp import __version__
-from lrdp.commands import accounting, guard, integrity, ledger, training
+from lrdp.commands import accounting, guard, integrity, ledger, run, training
 from lrdp.commands.output import say
 from lrdp.errors import LrdpError
 
@@ -29,6 +29,7 @@ for command in (
     ledger.init,
     ledger.statement,
     integrity.verify,
+    run.run,
 ):
     app.command()(command)
 app.add_typer(ledger.ledger_app, name="ledger")

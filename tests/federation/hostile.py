@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,13 @@ CODES = frozenset(
 """Everything that a client may say when it declines."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Stage:
     """A world, and the session of a server that has all of the real server's keys."""
 
     world: World
     coordinator: Coordinator
     identity: Identity
-    messages: list[Message] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -72,7 +71,6 @@ class Stage:
         """A message of this content through the real app; the reply as it arrives."""
         node = 1 + self.names.index(name)
         (reply,) = self.world.grid.send_and_receive([Message(content, node, kind)])
-        self.messages.append(reply)
         return reply
 
     def send(self, given: Frame, name: str = VICTIM) -> Answer:

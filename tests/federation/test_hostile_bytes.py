@@ -21,9 +21,9 @@ from hypothesis import strategies as some
 from lrdp.federation import client
 from lrdp.federation.flower import from_message, to_records
 from lrdp.federation.frames import Frame, frame
-from lrdp.federation.messages import Announcement, Answer, Closing, Declined, Done, Here, Question, read_message, to_frame
+from lrdp.federation.messages import Answer, Closing, Declined, Done, Here, Question, read_message, to_frame
 
-from .hostile import HONEST, VICTIM, Stage, answer_in, change_policy, pickled, stage
+from .hostile import VICTIM, Stage, answer_in, change_policy, pickled, stage
 
 FORMAT = "lrdp/v1"
 
@@ -54,7 +54,7 @@ BORDER: Mapping[str, Callable[[bytes], RecordDict]] = {
     "torch's format": lambda head: _records(head=_array(head, stype="torch.Tensor")),
     "an .npy file": lambda head: _records(head=_array(_npy(np.zeros(3)), stype="numpy.ndarray")),
     "a shape too long": lambda head: _records(head=_array(head, shape=(len(head) + 1,))),
-    "a shape of 2^60": lambda head: _records(head=_array(head, shape=(2**60,))),
+    "a shape of 2^31": lambda head: _records(head=_array(head, shape=(2**31 - 1,))),
     "a negative shape": lambda head: _records(head=_array(head, shape=(-len(head),))),
     "two dimensions": lambda head: _records(head=_array(head, shape=(len(head), 1))),
     "no head": lambda head: _records(body_0=_array(head)),
@@ -98,7 +98,7 @@ def test_an_error_in_place_of_a_message_is_declined(settled: Stage) -> None:
     asked.metadata.__dict__["_message_id"] = "message-x"
     broken = Message(Error(code=0, reason="../../etc/passwd"), reply_to=asked)
     node = settled.world.node(VICTIM)
-    assert answer_in(node.app(broken, settled.world.grid._context(1, node))) == Declined(code="invalid")
+    assert answer_in(node.app(broken, settled.world.grid.context_of(1))) == Declined(code="invalid")
 
 
 # ---------------------------------------- pickles
@@ -117,7 +117,7 @@ def _with_payload(question: Question, payload: bytes) -> list[Frame]:
 def _loaded_objects(canary: Path) -> list[RecordDict]:
     """Arrays that Flower or numpy would load with pickle, if they were asked to."""
     payload = pickled(canary)
-    objects = np.array([pickle.loads(b"N.")], dtype=object)  # noqa: S301 — None
+    objects = np.array([pickle.loads(b"N.")], dtype=object)
     data = _npy(objects, allow_pickle=True).replace(pickle.dumps(objects, protocol=3)[:8], payload[:8])
     return [
         _records(head=_array(payload, stype="numpy.ndarray", dtype="object")),
@@ -161,9 +161,9 @@ def test_a_message_larger_than_the_cap_is_refused_before_it_is_decoded(
     read: list[Frame] = []
     monkeypatch.setattr(client, "read_message", lambda given: read.append(given) or read_message(given))
     head = len(to_frame(work).head)
-    assert made.ask(replace(work, model=bytes(most - head + 1))) == Declined(code="invalid")
+    assert _answered(made, to_frame(replace(work, model=bytes(most - head + 1)))) == Declined(code="invalid")
     assert not read, "not decoded"
-    assert made.ask(replace(work, model=bytes(most - head))) == Declined(code="invalid")
+    assert _answered(made, to_frame(replace(work, model=bytes(most - head)))) == Declined(code="invalid")
     assert read, "control: a byte less is decoded, and refused for its length"
     assert made.account() == (0, 0, 0.0)
     assert isinstance(made.ask(work), Done)
@@ -187,7 +187,7 @@ def _answered(made: Stage, asked: Frame) -> Answer:
     node = made.world.node(VICTIM)
     message = Message(to_records(asked), 1, "train")
     message.metadata.__dict__["_message_id"] = "message-x"
-    reply = node.app(message, made.world.grid._context(1, node))
+    reply = node.app(message, made.world.grid.context_of(1))
     assert from_message(reply).size < 4096
     return answer_in(reply)
 
@@ -205,7 +205,7 @@ def _within_policy(made: Stage) -> bool:
     return kept and max(per_round) <= 2 and made.world.spent(VICTIM) <= policy.budget.total.epsilon
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(head=b"", bodies=[])
 @example(head=b"\x80\x00\x00\x00", bodies=[b""] * 4)
 @given(head=some.binary(max_size=300), bodies=some.lists(some.binary(max_size=60), max_size=4))
@@ -228,7 +228,7 @@ def _mutated(data: bytes, place: int, change: int, new: bytes) -> bytes:
     return data[:place] + new + data[place + (len(new) if change == 2 else 0) :]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     which=some.integers(0, 3),
     part=some.integers(0, 1),
@@ -252,8 +252,6 @@ def test_damaged_messages_of_the_round_are_answered_by_a_frame_and_never_charged
     assert _within_policy(made)
 
 
-def test_after_all_that_the_same_round_goes_on(target: tuple[Stage, list[Frame]]) -> None:
+def test_after_all_that_the_client_takes_part_in_a_round(target: tuple[Stage, list[Frame]]) -> None:
     made, _ = target
     made.fresh().honest_round()
-    assert HONEST.steps == 2
-    assert Announcement is not None

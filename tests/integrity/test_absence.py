@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from integrity.parties import conclude, federation, honest_round, play_out, stage, verdict_of
+from integrity.parties import conclude, federation, honest_round, identity, play_out, stage, verdict_of
 from integrity.test_identity import rotated_world
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client, server
-from lrdp.integrity.messages import Tags
+from lrdp.integrity.messages import Accept, Tags
 from lrdp.integrity.receipts import follow, follow_all
 from lrdp.integrity.schemes import sketch_client
 from lrdp.integrity.session import Method
@@ -23,6 +23,13 @@ def test_a_client_that_drops_out_before_publish_is_not_in_the_roster():
     scene = stage(world, dropped=["c001"])
     assert "c001" not in scene.publish.header.names
     assert play_out(scene).worst is Verdict.VERIFIED
+
+
+def test_a_stranger_is_not_enlisted_even_if_it_was_invited():
+    world = federation(3)
+    gathering, _ = server.open_round(world.idle, [*world.clients, "stranger"])
+    pledge = replace(stage(world).committed["c000"].pledge, name="stranger")
+    assert verdict_of(lambda: server.enlist(gathering, pledge)) is Verdict.ROSTER_UNKNOWN
 
 
 def test_too_few_updates_are_not_published():
@@ -135,6 +142,23 @@ def test_a_client_that_rolled_back_while_the_others_verified_follows_with_the_re
     behind = client.roll_back(played.tagged["c003"])
     world.clients["c003"] = client.catch_up(behind, [receipt], world.idle.model)
     honest_round(world)
+
+
+def test_catching_up_with_nothing_does_not_bring_back_an_attempt_given_up():
+    world = federation(4)
+    behind = client.roll_back(play_out(stage(world)).tagged["c003"])
+    assert client.catch_up(behind, [], world.idle.model).attempt == 1
+
+
+def test_the_word_of_a_member_who_took_no_part_does_not_count():
+    world = federation(5)
+    scene = stage(world, ["c000", "c001", "c002", "c003"])
+    played = play_out(scene)
+    after = next(iter(played.ready.values())).position
+    for name in ("c004", "stranger"):
+        claim = (name.encode(), scene.publish.header.digest, after.head)
+        word = Accept(name=name, signature=identity(name).sign(b"accept/v1", *claim))
+        assert [one.name for one in server.conclude(scene.published, [word, played.accepts[1]])[1].accepts] == ["c001"]
 
 
 def test_half_of_the_roster_is_no_quorum():

@@ -94,6 +94,25 @@ def test_a_server_that_opens_another_update_is_convicted():
         assert judge(case_of(scene, publish, tags), forged) is Finding.SERVER
 
 
+def test_a_server_that_opens_an_update_which_the_roster_does_not_hold_is_convicted():
+    """A client that began the round twice signed two updates: the one that was not used proves nothing against it."""
+    scene = stage(federation(4))
+    publish = cheated(scene)
+    tags = [bare_tag(tagged) for tagged in play_out(scene, publish).tagged.values()]
+    unused = client.commit(scene.committed["c001"].begun, scene.federation.update(), secret("another nonce"))
+    _, update = client.reveal(unused)
+    assert judge(case_of(scene, publish, tags), update) is Finding.SERVER
+
+
+@pytest.mark.parametrize("beyond", [0, 5])
+def test_a_bare_tag_has_one_value_only(beyond):
+    """τ and τ + p are the same modulo p, but one of them only is compared with what the auditor computes."""
+    scene = stage(federation(4))
+    tags = [bare_tag(tagged) for tagged in play_out(scene).tagged.values()]
+    tags[0] = bare("c000", scene.publish.header, MERSENNE_127.prime + beyond)
+    assert verdict_of(lambda: judge(case_of(scene, scene.publish, tags), None)) is Verdict.TAG_SIG
+
+
 def test_a_server_and_a_client_that_collude_are_convicted_by_an_audit():
     """VERIFIED by design; but whichever bare tag the colluder signs, one of the two is convicted."""
     scene = stage(federation(4))

@@ -189,3 +189,8 @@ def test_formats_outside_their_limits_are_refused(options):
 def test_parameters_outside_their_limits_are_refused(options):
     with pytest.raises(InvalidInput):
         Parameters(point=FixedPoint(size=1), **options)
+
+
+def test_a_session_may_allow_no_waiting_at_all():
+    assert Parameters(point=FixedPoint(size=1), pending_window=0).pending_window == 0
+    assert Parameters(point=FixedPoint(size=1), pending_window=2**32 - 1).min_roster == 3

@@ -20,6 +20,7 @@ from integrity.parties import (
 )
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client, keys, registry, server
+from lrdp.integrity.encoding import fields, pack
 from lrdp.integrity.receipts import follow
 from lrdp.integrity.registry import Registry, sign, verify, verify_successor
 from lrdp.integrity.schemes import sketch_client
@@ -60,6 +61,27 @@ def test_a_damaged_key_file_is_a_typed_error(tmp_path, damage):
     keys.save(identity("bank"), path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises((InvalidInput, NotVerified)):
+        keys.load(path)
+
+
+def test_a_file_without_a_name_or_without_two_keys_is_no_key_file(tmp_path):
+    path = tmp_path / "bank.pem"
+    keys.save(identity("bank"), path)
+    text = path.read_bytes()
+    blocks = text.partition(b"\n")[2]
+    for damaged in (b"Owner: bank\n" + blocks, blocks, text[: text.index(b"-----END")]):
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match="is no key file"):
+            keys.load(path)
+
+
+def test_keys_in_the_wrong_order_are_refused(tmp_path):
+    path = tmp_path / "bank.pem"
+    keys.save(identity("bank"), path)
+    head, _, blocks = path.read_bytes().partition(b"\n")
+    end = blocks.index(keys._END) + len(keys._END)
+    path.write_bytes(head + b"\n" + blocks[end:] + blocks[:end])
+    with pytest.raises(InvalidInput, match="an Ed25519 key, then an X25519 key"):
         keys.load(path)
 
 
@@ -160,6 +182,22 @@ def test_a_registry_of_more_than_can_be_summed_is_refused(monkeypatch):
     monkeypatch.setattr(registry, "MOST_MEMBERS", 2)
     with pytest.raises(NotVerified, match="REGISTRY_REFUSED"):
         verify(good, good.digest)
+
+
+def test_a_registry_of_exactly_as_many_as_can_be_summed_is_accepted(monkeypatch):
+    monkeypatch.setattr(registry, "MOST_MEMBERS", 3)
+    full = registry_of([identity("a"), identity("b"), identity("c")])
+    assert verify(full, full.digest) == full
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_member_of_another_number_of_fields_is_malformed(count):
+    good = registry_of([identity("a")])
+    version, first, previous, consortium, _, signature = fields(good.encode(), b"registry/v1", 6)
+    member = good.members[0]
+    parts = (member.name.encode(), member.signing_key, member.agreement_key, member.proof, b"")[:count]
+    altered = pack(b"registry/v1", version, first, previous, consortium, pack(pack(*parts)), signature)
+    assert verdict_of(lambda: Registry.decode(altered)) is Verdict.MALFORMED
 
 
 def test_another_registry_than_the_pinned_one_is_refused():

@@ -9,13 +9,17 @@ import stat
 import sys
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from lrdp.commands.output import say
 from lrdp.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from lrdp.federation.guard import Budgeted, Guard
+
+_LOG: Final = logging.getLogger("lrdp.guard")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _FIELDS: Final = ("asked", "answered", "seconds", "client", "spent", "total", "socket")
 
@@ -33,32 +37,38 @@ def guard(
 ) -> None:
     """Own the data, the keys and the budget, and answer what the server's app passes on, until stopped."""
     from lrdp.federation.requirements import require_torch
+    from lrdp.federation.sockets import listening, told_to_stop
 
     require_torch()
-    from lrdp.federation.client import Participant
-    from lrdp.federation.guard import Guard, Ward, inspected, told_to_stop
-    from lrdp.federation.home import ClientHome
-    from lrdp.federation.sockets import listening
-    from lrdp.federation.trusted import trusted_task
-
     if not data.exists():
         raise InvalidInput(f"there is no data at {data}: name the file or folder that the task reads.")
     if policy.name != "policy.toml":
         raise InvalidInput(f"the policy must be a file policy.toml next to its ledger and keys, got {policy}.")
+    given = {**_read(settings or []), "data": str(data.resolve())}
     _log_to(as_json)
-    home = ClientHome(folder=policy.resolve().parent)
-    task = trusted_task(home.policy(), code or home.folder)
-    ward = Ward(home=home, task=task, settings={**_read(settings or []), "data": str(data.resolve())})
-    bench, budget = inspected(ward)
-    _warn_of_open_folder(home.folder)
+    # The socket first: whoever connects meanwhile waits, and a path that is taken is found before torch is loaded.
     with told_to_stop() as told, listening(socket, group) as listener:
-        logging.getLogger("lrdp.guard").info(
+        made, budget = _opened(policy.resolve().parent, code, given)
+        _LOG.info(
             "guarding %s: ε %.2f of %g spent, socket %s",
             *(budget.client, budget.spent, budget.total, socket),
             extra={"client": budget.client, "spent": budget.spent, "total": budget.total, "socket": str(socket)},
         )
-        Guard(home, Participant(home, bench)).serve(listener, told)
+        made.serve(listener, told)
     say("Stopped: nothing is open.")
+
+
+def _opened(folder: Path, code: Path | None, settings: dict[str, Any]) -> tuple[Guard, Budgeted]:
+    from lrdp.federation.client import Participant
+    from lrdp.federation.guard import Guard, Ward, inspected
+    from lrdp.federation.home import ClientHome
+    from lrdp.federation.trusted import trusted_task
+
+    home = ClientHome(folder=folder)
+    task = trusted_task(home.policy(), code or folder)
+    bench, budget = inspected(Ward(home=home, task=task, settings=settings))
+    _warn_of_open_folder(folder)
+    return Guard(home, Participant(home, bench)), budget
 
 
 def _read(settings: list[str]) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def _read(settings: list[str]) -> dict[str, Any]:
 def _warn_of_open_folder(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & _OTHERS:
-        logging.getLogger("lrdp.guard").warning(
+        _LOG.warning(
             "%s can be entered by other users (mode %o): close it with chmod 700; run the SuperNode as another user.",
             *(folder, mode),
         )

@@ -18,6 +18,7 @@ from lrdp.experiments.hospitals import Hospitals
 from lrdp.experiments.story import LEARNING_RATE, Story
 from lrdp.federation import Consortium, Order, RoundReport, Terms, found
 from lrdp.federation.dishonest import DishonestAverage
+from lrdp.federation.rounds import EXHAUSTED
 from lrdp.federation.simulation import Federation, Parameters
 from lrdp.ledger.books import State
 
@@ -66,13 +67,17 @@ class Spending:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt at a round, counted from 1; ``verdicts`` are those of participants who refused the sum."""
+    """One attempt at a round, counted from 1; ``verdicts`` are those of participants who refused the sum.
+
+    ``killed`` are those who fell silent and have paid for an update that is lost.
+    """
 
     round: int
     attempt: int
     participants: tuple[str, ...]
     away: tuple[str, ...]
     refused: dict[str, str]
+    killed: tuple[str, ...]
     verified: bool
     verdicts: dict[str, str]
     problem: str
@@ -104,21 +109,29 @@ class _Watch:
             self.observe(self._attempt(self.reports[-1]))
 
     def _attempt(self, report: RoundReport) -> Attempt:
-        spent = [Spending.of(self.consortium, name).epsilon for name in self.story.names]
-        asked = {*report.participants, *report.declined}
+        spending = {name: Spending.of(self.consortium, name) for name in self.story.names}
+        epsilons = [each.epsilon for each in spending.values()]
+        refused = {name: code for name, code in report.declined.items() if name not in report.participants}
         return Attempt(
             round=report.model + 1,
             attempt=sum(each.model == report.model for each in self.reports),
             participants=report.participants,
-            away=tuple(name for name in self.story.away(report.model) if name not in asked),
-            refused={name: code for name, code in report.declined.items() if name not in report.participants},
+            away=self._away(report),
+            refused=refused,
+            killed=tuple(name for name, code in refused.items() if code == "silent" and spending[name].lost),
             verified=report.verified,
             verdicts={name: code for name, code in report.declined.items() if name in report.participants},
             problem=report.problem,
-            epsilon_least=min(spent),
-            epsilon_most=max(spent),
+            epsilon_least=min(epsilons),
+            epsilon_most=max(epsilons),
             accuracy=self.accuracies[-1],
         )
+
+    def _away(self, report: RoundReport) -> tuple[str, ...]:
+        """Those whose turn it was to be away, and who had not left for good before."""
+        left = {name for each in self.reports for name, code in each.declined.items() if code in EXHAUSTED}
+        there = {*report.participants, *report.declined, *left}
+        return tuple(name for name in self.story.away(report.model) if name not in there)
 
 
 def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[str, Any]:

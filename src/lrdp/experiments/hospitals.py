@@ -18,12 +18,12 @@ from lrdp.federation.client import Participant
 from lrdp.federation.frames import Frame
 from lrdp.federation.home import ClientHome
 from lrdp.federation.messages import Work, read_message
-from lrdp.federation.simulation import ClientApp, crashing
+from lrdp.federation.simulation import App, crashing
 from lrdp.federation.task import Workbench
 from lrdp.integrity.encoding import pack, unpack
 from lrdp.training import Execution, StepDone
 
-_MOST_SECONDS: Final = 100
+_MOST_SECONDS: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Hospitals:
     names: tuple[str, ...]
     killed: tuple[str, int] | None = None
 
-    def __call__(self, settings: Mapping[str, Any]) -> ClientApp:
+    def __call__(self, settings: Mapping[str, Any]) -> App:
         """The app of the client with this ``partition-id``."""
         name = self.names[int(settings["partition-id"])]
         home = Consortium(folder=self.folder).client(name)

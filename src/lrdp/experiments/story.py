@@ -16,7 +16,7 @@ from lrdp.experiments.digits import share
 
 LEAST_CLIENTS: Final = 3
 DELTA: Final = 1e-5
-LEARNING_RATE: Final = 0.5
+LEARNING_RATE: Final = 1.0
 _BUDGETS: Final = (1.0, 0.5, 1.25, 0.75)
 _BATCHES: Final = 4  # a batch holds a fourth of the records
 _AWAY_EVERY: Final = 5
@@ -86,9 +86,7 @@ class Story:
 
     def away(self, number: int) -> list[str]:
         """Who would like to be away in a round: each client in every fifth."""
-        return [
-            name for place, name in enumerate(self.names) if (number + place) % _AWAY_EVERY == _AWAY_EVERY - 1
-        ]
+        return [name for place, name in enumerate(self.names) if (number + place) % _AWAY_EVERY == _AWAY_EVERY - 1]
 
     def choose(self, number: int, present: Sequence[str]) -> list[str]:
         """Who takes part in a round: all but those who are away, as long as enough are left."""

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 
 from lrdp.federation.messages import Closing, Declined, Tagged
 from lrdp.federation.progress import Observe, silence
-from lrdp.federation.rounds import gathered
+from lrdp.federation.rounds import EXHAUSTED, gathered
 from lrdp.federation.strategy import VerifiedAverage
 from lrdp.federation.terms import Terms
 from lrdp.integrity import Wire, server
@@ -35,6 +35,7 @@ class DishonestAverage(VerifiedAverage):
         if coordinator.round not in self._cheats:
             return super().aggregate_train(server_round, replies)
         report = gathered(coordinator, courier.answers(self._asked, replies))
+        self._exhausted |= {name for name, code in report.declined.items() if code in EXHAUSTED}
         if len(report.participants) >= coordinator.least:
             self._cheats.remove(coordinator.round)
             verdicts = self._published_and_judged()

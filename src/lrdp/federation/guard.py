@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import select
-import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -146,19 +145,3 @@ def _kind(given: Frame) -> str:
 def _outcome(reply: Frame) -> str:
     answer = read_message(reply)
     return f"declined ({answer.code})" if isinstance(answer, Declined) else type(answer).__name__.lower()
-
-
-@contextmanager
-def told_to_stop() -> Iterator[socket.socket]:
-    """A socket that is readable once SIGTERM or SIGINT came."""
-    told, wake = socket.socketpair()
-    wake.setblocking(False)
-    with closing(told), closing(wake):
-        handlers = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGTERM, signal.SIGINT)}
-        before = signal.set_wakeup_fd(wake.fileno())
-        try:
-            yield told
-        finally:
-            signal.set_wakeup_fd(before)
-            for each, handler in handlers.items():
-                signal.signal(each, handler)

@@ -29,7 +29,8 @@ from lrdp.federation.in_process import InProcessGrid, Node
 from lrdp.federation.strategy import VerifiedAverage
 
 Parameters = Mapping[str, NDArray[np.float32]]
-Recipe = Callable[[Mapping[str, Any]], ClientApp]
+App = ClientApp
+Recipe = Callable[[Mapping[str, Any]], App]
 """Makes the app of the node with these settings. It is hashable, and can be pickled."""
 
 _LOGGERS: Final = ("flwr", "ray", "lrdp")
@@ -51,7 +52,7 @@ class Federation:
     rounds: int
     evaluate: Callable[[int, Parameters], None]
     log: Path
-    timeout: float = 120.0
+    timeout: float = 600.0
 
     def serve(self, grid: Grid) -> None:
         """The server's part."""

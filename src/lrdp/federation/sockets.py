@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import grp
 import os
+import signal
 import socket
 import stat
 import struct
@@ -150,3 +151,19 @@ def _remove(path: Path, made: os.stat_result) -> None:
         return
     if (found.st_dev, found.st_ino) == (made.st_dev, made.st_ino):
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def told_to_stop() -> Iterator[socket.socket]:
+    """A socket that is readable once SIGTERM or SIGINT came."""
+    told, wake = socket.socketpair()
+    wake.setblocking(False)
+    with closing(told), closing(wake):
+        handlers = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGTERM, signal.SIGINT)}
+        before = signal.set_wakeup_fd(wake.fileno())
+        try:
+            yield told
+        finally:
+            signal.set_wakeup_fd(before)
+            for each, handler in handlers.items():
+                signal.signal(each, handler)

@@ -15,7 +15,6 @@ from lrdp.integrity.registry import Registry, verify
 from lrdp.integrity.session import Position, Session, genesis
 from lrdp.integrity.verdicts import Verdict, rejection
 
-_RECEIPT = b"RECEIPT/v1"
 _REGISTRY = b"registry/v1"
 
 
@@ -60,16 +59,13 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[Verified]:
     position: Position | None = None
     for line in remaining:
         data = _bytes(line)
-        label = unpack(data)[:1]
-        if label == (_REGISTRY,) and position is not None:
+        if unpack(data)[:1] == (_REGISTRY,) and position is not None:
             position = position.rotated(Registry.decode(data))
             yield Verified(position=position)
-        elif label == (_RECEIPT,):
+        else:
             receipt = Receipt.decode(data)
             position = follow(position or genesis(session, receipt.header.model), receipt)
             yield Verified(position=position, participants=receipt.header.names)
-        else:
-            raise rejection(Verdict.MALFORMED, "a line is neither a receipt nor, after one, a registry")
 
 
 def _bytes(line: str) -> bytes:

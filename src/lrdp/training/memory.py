@@ -20,9 +20,7 @@ from lrdp.errors import InvalidInput, OutOfReach
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SCRATCH = 1.1  # what kernels allocate inside themselves, unseen from here
 _LARGE_BLOCK = 1 << 16
-_LARGEST_THRESHOLD = 32 << 20  # glibc accepts no more
-_NEVER = 2**31 - 1
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_M_MMAP_THRESHOLD = -3  # of mallopt(3)
 
 
 def parse_bytes(text: str) -> int:
@@ -141,21 +139,7 @@ def return_large_blocks() -> bool:
 
     Without it glibc keeps freed blocks, and the process grows beyond what lives. Says whether it was possible.
     """
-    return _allocator_takes((_M_MMAP_THRESHOLD, _LARGE_BLOCK))
-
-
-def keep_freed_blocks() -> bool:
-    """The opposite, for speed: ask the C library to keep what one step frees for the next one.
-
-    Without it glibc may hand memory back after each step and pay for it again, page by page. Of the two functions, the
-    one called last holds. Says whether it was possible.
-    """
-    return _allocator_takes((_M_MMAP_THRESHOLD, _LARGEST_THRESHOLD), (_M_TRIM_THRESHOLD, _NEVER))
-
-
-def _allocator_takes(*settings: tuple[int, int]) -> bool:
     try:
-        library = ctypes.CDLL(None)
-        return all(bool(library.mallopt(name, value)) for name, value in settings)
+        return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK))
     except (AttributeError, OSError):
         return False

@@ -1,0 +1,1 @@
+"""Hospitals that learn to read digits together."""

@@ -1,0 +1,126 @@
+"""``lrdp run``: a real federation on this machine, with everything that can go wrong going wrong once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lrdp.errors import InvalidInput
+from lrdp.report import run_table
+
+_MODULE: Final = [sys.executable, "-m", "lrdp"]
+_NEEDED: Final = ("flwr", "ray", "sklearn", "torch")
+_OFFLINE: Final = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray's own default from its next version on; without it, it warns.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Nobody is told that a hospital runs this."""
+
+Record = Mapping[str, Any]
+Show = Callable[[Record], None]
+
+
+class Engine(StrEnum):
+    """Where clients run."""
+
+    RAY = "ray"
+    IN_PROCESS = "in-process"
+
+
+def run(
+    clients: Annotated[int, typer.Option(help="How many hospitals: 3 to 26.")] = 6,
+    rounds: Annotated[int, typer.Option(help="Rounds that count; one that is caught is repeated.")] = 12,
+    local_steps: Annotated[int, typer.Option(help="Private steps per round.")] = 5,
+    epsilon: Annotated[float, typer.Option(help="Budget of the first hospital; others have a share of it.")] = 8.0,
+    folder: Annotated[Path | None, typer.Option(help="A new folder for ledgers and receipts.")] = None,
+    engine: Annotated[Engine, typer.Option(help="Flower's simulation on Ray, or one process.")] = Engine.RAY,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per round, then the summary.")] = False,
+) -> None:
+    """A federation on this machine: clients come and go, one is killed, one refuses, and the server is caught."""
+    _require_extras()
+    os.environ.update({name: value for name, value in _OFFLINE.items() if name not in os.environ})
+    from lrdp.experiments import demo
+    from lrdp.experiments.story import Story
+    from lrdp.federation.simulation import in_one_process, in_ray
+
+    story = Story(clients=clients, rounds=rounds, local_steps=local_steps, epsilon=epsilon)
+    where = folder or Path(time.strftime("lrdp-run-%Y%m%d-%H%M%S"))
+    start = {Engine.RAY: in_ray, Engine.IN_PROCESS: in_one_process}[engine]
+    with _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
+        summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
+    if as_json:
+        print(json.dumps(summary, allow_nan=False))
+    else:
+        _print_summary(summary)
+
+
+def _require_extras() -> None:
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise InvalidInput(f"{', '.join(missing)} missing: pip install 'lrdp[flower,experiments]'.")
+
+
+@contextmanager
+def _as_lines() -> Iterator[Show]:
+    yield lambda record: print(json.dumps(record, allow_nan=False), flush=True)
+
+
+@contextmanager
+def _on_screen(attempts: int, engine: Engine) -> Iterator[Show]:
+    """A line for each attempt, above a bar; on stderr, since none of it is the result."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
+        task = bar.add_task("starting Ray" if engine is Engine.RAY else "starting", total=attempts)
+
+        def show(record: Record) -> None:
+            bar.console.print(run_table.line(record), soft_wrap=True)
+            bar.update(task, advance=1, description="rounds")
+
+        yield show
+
+
+def _print_summary(summary: Record) -> None:
+    console = Console(highlight=False)
+    console.print(run_table.table(summary))
+    for sentence in run_table.sentences(summary):
+        console.print(sentence, soft_wrap=True)
+    console.print(f"\nLedgers, receipts and logs are in {_here(summary['folder'])}. Look further:", soft_wrap=True)
+    for command in _commands(summary):
+        console.print(f"  {command}", soft_wrap=True, markup=False)
+
+
+def _commands(summary: Record) -> list[str]:
+    """Lines that work when they are pasted, in this shell."""
+    called = Path(sys.argv[0])
+    program = ["lrdp"] if shutil.which("lrdp") else [str(called)] if called.name == "lrdp" else _MODULE
+    refused = [client for client in summary["clients"] if client["refusals"]] or summary["clients"]
+    lost = [client for client in summary["clients"] if client["lost"]] or summary["clients"]
+    words = (
+        ["statement", "--folder", _here(refused[0]["folder"])],
+        ["ledger", "show", "--folder", _here(lost[0]["folder"])],
+        ["verify", _here(summary["receipts"]), "--pin", summary["registry_sha256"]],
+    )
+    return [shlex.join([*program, *each]) for each in words]
+
+
+def _here(path: str) -> str:
+    """As short as it can be said from the working directory."""
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

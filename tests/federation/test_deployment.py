@@ -1,0 +1,153 @@
+"""A real deployment: SuperLink, SuperNodes and guards as processes of this machine, one of them killed as it trains."""
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+sys.path.append(str(SCRIPTS))
+
+from local_deployment.deployment import Deployment, Run  # noqa: E402
+from local_deployment.parties import Budgeting, parties_in, set_up, verified  # noqa: E402
+from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken  # noqa: E402
+
+from lrdp.integrity import Receipt  # noqa: E402
+
+ROUNDS = 4
+LOCAL_STEPS = 150  # so that training takes long enough to be interrupted
+KILLED_IN = 1
+
+
+def entries(hospital):
+    """The ledger's lines as they are in the file: no code of the library reads them here."""
+    with closing(sqlite3.connect(f"file:{hospital.folder}/ledger.db?mode=ro", uri=True)) as database:
+        rows = database.execute("SELECT seq, line FROM entries ORDER BY seq").fetchall()
+    return [(number, line.decode().split("\t")) for number, line in rows]
+
+
+def charged(hospital):
+    """Of each charge, the round and how far it got."""
+    rounds, reached = {}, {}
+    for number, (kind, *fields) in entries(hospital):
+        if kind == "RESERVED":
+            rounds[number], reached[number] = int(fields[3]), "RESERVED"
+        elif kind in ("READY", "SENT"):
+            reached[int(fields[1])] = kind
+    return [(rounds[number], reached[number]) for number in rounds]
+
+
+def left_behind(folder):
+    """Processes that name the folder in their command line or environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in text and int(path.name) != os.getpid():
+            found.append(path.name)
+    return found
+
+
+def kill_as_it_trains(deployment, processes, victim):
+    training = (KILLED_IN, "RESERVED")
+    deadline = time.monotonic() + 240
+    while training not in charged(victim):
+        assert time.monotonic() < deadline, processes.tail("flwr-run")
+        time.sleep(0.01)
+    deployment.kill(victim)
+    assert charged(victim)[-1] == training, "it had trained before it was killed: make LOCAL_STEPS larger"
+
+
+@pytest.mark.timeout(600)
+def test_a_hospital_killed_as_it_trains_comes_back_and_every_charge_is_accounted_for(tmp_path):
+    parties = parties_in(tmp_path, 4)
+    victim = parties.hospitals[2]
+    with Processes(tmp_path / "logs") as processes:
+        budgeting = Budgeting(rounds=2 * ROUNDS, local_steps=LOCAL_STEPS, epsilon=8.0)
+        pin = set_up(parties, budgeting, processes)
+        deployment = Deployment(parties, processes, port=free_ports(1)[0], secure=False)
+        deployment.start()
+        deployment.begin(Run(rounds=ROUNDS, local_steps=LOCAL_STEPS, timeout=90.0))
+        kill_as_it_trains(deployment, processes, victim)
+        deployment.restart(victim)
+        reports = deployment.finish(420)
+        audit = verified(deployment.receipts(), pin, processes)
+
+    # Every round was proved, the one in which a hospital died by those who remained.
+    assert [report["model"] for report in reports] == list(range(ROUNDS))
+    assert all(report["verified"] for report in reports)
+    assert victim.name not in reports[KILLED_IN]["participants"]
+    assert victim.name in reports[-1]["participants"]
+    assert audit["rounds"] == ROUNDS
+
+    # What the server holds proof of having received is what was charged, once each; the kill left the only other charge.
+    _session, *lines = deployment.receipts().read_text(encoding="ascii").split()
+    received = [Receipt.decode(bytes.fromhex(line)).header.names for line in lines]
+    for hospital in parties.hospitals:
+        admitted = [(number, "SENT") for number, names in enumerate(received) if hospital.name in names]
+        lost = [(KILLED_IN, "RESERVED")] if hospital is victim else []
+        assert sorted(charged(hospital)) == sorted(admitted + lost)
+        assert audit["participants"][hospital.name] == len(admitted)
+    assert left_behind(tmp_path) == []
+
+
+def test_a_port_that_is_taken_is_refused_in_one_sentence():
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(DeploymentFailed, match=f"port {port} cannot be used.*--port") as refused:
+            refuse_taken(port)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_deployment_that_fails_leaves_no_process(tmp_path):
+    sleeper = ["python", "-c", f"import time; time.sleep(600)  # {tmp_path}"]
+    parting = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
+    with pytest.raises(ZeroDivisionError), Processes(tmp_path / "logs") as processes:
+        processes.start("plain", sleeper)
+        processes.start("parent", ["python", "-c", parting, sys.executable, *sleeper[1:]])
+        processes.until(lambda: len(left_behind(tmp_path)) == 2, 30, "no child", but="parent")
+        _ = 1 // 0
+    assert left_behind(tmp_path) == []
+
+
+def script(folder, *options):
+    command = [sys.executable, str(SCRIPTS / "deploy_local.py"), "--folder", str(folder), *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_script_deploys_with_tls_and_node_keys(tmp_path):
+    ran = script(tmp_path / "c", "--rounds", "2")
+    out, err = ran.communicate(timeout=800)
+    assert (ran.returncode, err) == (0, "")
+    assert out.count("verified") == 2
+    assert out.count("2 sent") == 4
+    assert "`lrdp verify`: 2 rounds hold" in out
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_script_can_be_stopped_at_any_time(tmp_path, number):
+    ran = script(tmp_path / "c", "--insecure")
+    deadline = time.monotonic() + 600
+    while not (tmp_path / "c" / "logs" / "hospital-1-supernode.log").exists():
+        assert ran.poll() is None, ran.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    ran.send_signal(number)
+    out, err = ran.communicate(timeout=120)
+    assert ran.returncode == 130
+    assert err == "Stopped: no process is left.\n"
+    assert left_behind(tmp_path) == []

@@ -1,0 +1,124 @@
+"""``lrdp run``: what it prints is what the ledgers and the receipts say."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import demonstration as shown_by
+from demonstration import demonstration
+from lrdp.cli import main
+from lrdp.commands import run
+from lrdp.ledger.books import State
+
+pytest.importorskip("flwr")
+
+LOCAL_STEPS = 2
+FRUGAL, KILLED = "hospital-f", "hospital-c"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demonstration") / "new"
+    return demonstration(f"--engine in-process --rounds 4 --local-steps {LOCAL_STEPS}", folder)
+
+
+@pytest.fixture
+def lrdp(monkeypatch, capsys):
+    def typed(line):
+        monkeypatch.setattr("sys.argv", ["lrdp", *shlex.split(line)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = capsys.readouterr()
+        return stopped.value.code, out, err
+
+    return typed
+
+
+def test_every_figure_is_that_of_a_ledger_and_of_the_accountant(shown):
+    shown_by.check_shape(shown)
+    shown_by.check_spending(shown, LOCAL_STEPS)
+
+
+def test_an_auditor_finds_every_verified_round_in_the_receipts(shown):
+    shown_by.check_receipts(shown)
+
+
+def test_an_altered_sum_is_refused_by_all_and_the_repetition_costs_nothing(shown):
+    shown_by.check_caught(shown)
+
+
+def test_a_client_whose_budget_is_spent_refuses_and_spends_nothing_more(shown):
+    shown_by.check_exhausted(shown, FRUGAL, charges=2)
+
+
+def test_a_client_killed_in_training_keeps_its_charge_and_comes_back(shown):
+    places = [place for place, attempt in enumerate(shown.attempts) if KILLED in attempt["killed"]]
+    assert len(places) == 1
+    assert any(KILLED in attempt["participants"] for attempt in shown.attempts[places[0] + 1 :])
+    states = list(shown.books(KILLED).states.values())
+    assert states.count(State.RESERVED) == shown.client(KILLED)["lost"] == 1
+    assert states.count(State.SENT) == shown.client(KILLED)["rounds"] == len(states) - 1
+    assert all(client["lost"] == 0 for client in shown.summary["clients"] if client["client"] != KILLED)
+
+
+def test_every_client_has_a_policy_and_a_budget_of_its_own(shown):
+    noises = {
+        client["client"]: shown.consortium.client(client["client"]).policy().mechanism.costliest.noise_multiplier
+        for client in shown.summary["clients"]
+    }
+    assert len({client["budget"] for client in shown.summary["clients"]}) >= 4
+    assert len(set(noises.values())) >= 4
+
+
+def test_the_table_shows_the_figures_and_its_commands_work_when_pasted(shown, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["-c"])
+    monkeypatch.setattr("shutil.which", lambda _name: None)
+    run._print_summary(shown.summary)
+    out = capsys.readouterr().out
+    assert f"{shown.summary['rounds_verified']} rounds verified of {shown.summary['rounds_run']} run" in out
+    commands = [line.strip() for line in out.splitlines() if line.startswith("  ")]
+    assert len(commands) == 3
+    for command in commands:
+        ended = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--clients 2", "clients must lie between 3 and 26, got 2"),
+        ("--clients 27", "clients must lie between 3 and 26, got 27"),
+        ("--rounds 0", "rounds must be at least 1"),
+        ("--local-steps 0", "local_steps must be at least 1"),
+        ("--epsilon 0", "epsilon must be"),
+        ("--epsilon nan", "epsilon must be"),
+        ("--epsilon inf", "epsilon must be"),
+        ("--engine steam", "steam"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_one_sentence(lrdp, tmp_path, options, reason):
+    code, out, err = lrdp(f"run {options} --folder {tmp_path}/new")
+    assert (code, out) == (2, "")
+    assert reason in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_exists_is_never_written_to(lrdp, tmp_path):
+    code, out, err = lrdp(f"run --folder {tmp_path}")
+    assert (code, out) == (2, "")
+    assert "never overwritten" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extras_it_says_what_to_install(lrdp, monkeypatch):
+    monkeypatch.setattr(run, "find_spec", lambda name: None if name == "ray" else object())
+    assert lrdp("run") == (2, "", "Error: ray missing: pip install 'lrdp[flower,experiments]'.\n")
+
+
+def test_the_command_is_there_without_anything_heavy():
+    check = "import sys, lrdp.commands.run; print([name for name in ('torch', 'flwr', 'ray') if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
