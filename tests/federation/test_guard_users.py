@@ -151,9 +151,9 @@ def test_without_its_group_another_user_cannot_even_connect(public: Stage) -> No
 def test_control_an_open_folder_does_leak_to_the_same_process(public: Stage) -> None:
     """So it is the folder's mode that keeps it out, and the attempts are real ones."""
     home = public.world.consortium.client(VICTIM)
+    public.greet()
     for path in (home.folder, *home.folder.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o666)
-    public.greet()
     got = _as_nobody(public, public.world.consortium.folder / "guard.sock", b"")
     leaked = {name for name, outcome in got.items() if not outcome.startswith("refused: ")}
     assert {"read policy.toml", "write ledger.db", "read keys/identity.pem", "list", "plant code"} <= leaked

@@ -1,0 +1,153 @@
+"""The apps that ship with the library: they run as their pages say, in Flower's own simulation."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lrdp.accounting import Budget, Training
+from lrdp.experiments.digits import share
+from lrdp.federation import Consortium, found
+from lrdp.integrity.history import audit
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "scripts"))
+
+from local_deployment.processes import QUIET, Processes, free_ports, listens  # noqa: E402
+
+HOSPITALS = 4
+ROUNDS = 2
+LOCAL_STEPS = 7
+
+
+@pytest.fixture
+def consortium(tmp_path):
+    training = Training(
+        dataset_size=share(HOSPITALS),
+        batch_size=32,
+        rounds=6,
+        local_steps=LOCAL_STEPS,
+        budget=Budget(epsilon=7.5, delta=1e-4),
+    )
+    return found(tmp_path / "consortium", {f"hospital-{number}": training for number in range(HOSPITALS)})
+
+
+def spent(consortium, name):
+    with consortium.client(name).ledger() as ledger:
+        return ledger.books.steps, [state.value for state in ledger.books.states.values()]
+
+
+@pytest.mark.timeout(600)
+def test_the_digits_app_runs_in_the_simulation(tmp_path, consortium):
+    """Its own SuperLink, on a port of its own: the one that `flwr run … local` starts would stay behind."""
+    (port,) = free_ports(1)
+    home = tmp_path / "flower"
+    home.mkdir()
+    (home / "config.toml").write_text(f'[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
+    settings = {"FLWR_HOME": str(home), "LRDP_CONSORTIUM": str(consortium.folder), "OMP_NUM_THREADS": "1"}
+    settings |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    asked = f'num-server-rounds={ROUNDS} local-steps={LOCAL_STEPS} server-folder="{consortium.server_folder}"'
+    asked += f' registry="{consortium.registry_file}"'
+    simulated = f"num-supernodes={HOSPITALS} client-resources-num-cpus=1"
+    with Processes(tmp_path / "logs") as processes:
+        superlink = ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+        processes.start("superlink", superlink, settings)
+        processes.until(lambda: listens(port), 120, "the SuperLink did not answer")
+        command = ["flwr", "run", str(ROOT / "apps" / "digits"), "here", "--stream"]
+        command += ["--federation-config", simulated, "--run-config", asked]
+        processes.start("run", command, settings)
+        processes.wait("run", 400)
+        said = processes.log("run").read_text(encoding="utf-8")
+
+    assert [f"round {number} · 4 took part · verified" in said for number in (1, 2)] == [True, True], said[-2000:]
+    (log,) = consortium.server_folder.glob("rounds-*.jsonl")
+    assert [json.loads(line)["verified"] for line in log.read_text(encoding="utf-8").splitlines()] == [True, True]
+    for name in consortium.names():
+        assert spent(consortium, name) == (ROUNDS * LOCAL_STEPS, ["sent"] * ROUNDS)
+    assert_receipts_hold(consortium)
+
+
+def assert_receipts_hold(consortium):
+    (receipts,) = consortium.server_folder.glob("receipts-*.txt")
+    seen = audit(receipts.read_text(encoding="ascii").split(), consortium.registry().digest)
+    assert (seen.failure, seen.rounds) == (None, ROUNDS)
+    assert seen.participants == dict.fromkeys(consortium.names(), ROUNDS)
+
+
+# ------------------------------------------------------------------------------------------------------------ examples
+IN_PROCESS = f"""
+from flwr.app import Context, RecordDict
+from lrdp.federation import InProcessGrid, Node
+from digits.client_app import app as client
+from digits.server_app import app as server
+nodes = {{1 + number: Node(client, {{"partition-id": number, "num-partitions": {HOSPITALS}}}) for number in range({HOSPITALS})}}
+context = Context(1, 1, {{}}, RecordDict(), {{"num-server-rounds": {ROUNDS}}}, 1)
+server(InProcessGrid(nodes), context)
+"""
+
+
+def run_example(name, consortium):
+    """In a process of its own, since both examples have the same names; without Ray, since its app was seen above."""
+    settings = {"PYTHONPATH": str(ROOT / "examples" / name), "LRDP_CONSORTIUM": str(consortium.folder)}
+    command = [sys.executable, "-W", "ignore", "-c", IN_PROCESS]
+    ran = subprocess.run(command, env={**os.environ, **QUIET, **settings}, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return [float(value) for value in re.findall(r"'accuracy': ([0-9.]+)", ran.stdout + ran.stderr)]
+
+
+def test_the_plain_example_runs_and_charges_nobody(consortium):
+    assert len(run_example("plain", consortium)) >= 1 + ROUNDS
+    assert spent(consortium, "hospital-0") == (0, [])
+
+
+def test_the_private_example_runs_and_everybody_pays(consortium):
+    assert len(run_example("private", consortium)) >= 1 + ROUNDS
+    for name in consortium.names():
+        assert spent(consortium, name) == (ROUNDS * LOCAL_STEPS, ["sent"] * ROUNDS)
+    assert_receipts_hold(consortium)
+
+
+def difference(path):
+    labels = [f"--label={name}/digits/{path}" for name in ("plain", "private")]
+    files = [str(ROOT / "examples" / name / "digits" / path) for name in ("plain", "private")]
+    return subprocess.run(["diff", "-u", *labels, *files], capture_output=True, text=True, check=False).stdout
+
+
+def test_the_page_of_the_examples_shows_how_they_differ():
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
+    assert shown == [difference("client_app.py"), difference("server_app.py")]
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "task.py"])
+def test_the_rest_of_the_examples_is_the_same(name):
+    assert difference(name) == ""
+
+
+# --------------------------------------------------------------------------------------------------- whose settings count
+def test_a_server_cannot_tell_the_app_which_policy_counts(tmp_path, consortium):
+    """The run configuration is the server's: whatever it says, a client without an operator's setting refuses."""
+    check = """
+import sys
+from flwr.app import Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from lrdp.federation.flower import from_message, to_records
+from lrdp.federation.messages import Hello, read_message, to_frame
+from digits_app.client_app import app
+TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+hello = Message(to_records(to_frame(Hello(session=b"", nonce=b"", layout=b""))), 7, "query")
+hello.metadata.__dict__["_message_id"] = "a"
+config = {"policy": sys.argv[1], "guard": sys.argv[1], "LRDP_CONSORTIUM": sys.argv[2]}
+print(read_message(from_message(app(hello, Context(1, 7, {}, RecordDict(), config, 1)))).code)
+"""
+    settings = {name: value for name, value in os.environ.items() if name != "LRDP_CONSORTIUM"}
+    settings |= {**QUIET, "PYTHONPATH": str(ROOT / "apps" / "digits")}
+    policy = Consortium(folder=consortium.folder).client("hospital-0").folder / "policy.toml"
+    command = [sys.executable, "-c", check, str(policy), str(consortium.folder)]
+    ran = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "invalid"
+    assert "this node has no policy" in ran.stderr
