@@ -11,7 +11,7 @@ import pytest
 
 from lrdp.accounting import Budget, Training
 from lrdp.experiments.digits import share
-from lrdp.federation import Consortium, found
+from lrdp.federation import found
 from lrdp.integrity.history import audit
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +22,7 @@ from local_deployment.processes import QUIET, Processes, free_ports, listens  # 
 HOSPITALS = 4
 ROUNDS = 2
 LOCAL_STEPS = 7
+DEALT = [{"partition-id": number, "num-partitions": HOSPITALS} for number in range(HOSPITALS)]
 
 
 @pytest.fixture
@@ -66,12 +67,13 @@ def test_the_digits_app_runs_in_the_simulation(tmp_path, consortium):
     assert [f"round {number} · 4 took part · verified" in said for number in (1, 2)] == [True, True], said[-2000:]
     (log,) = consortium.server_folder.glob("rounds-*.jsonl")
     assert [json.loads(line)["verified"] for line in log.read_text(encoding="utf-8").splitlines()] == [True, True]
+    assert_everybody_paid(consortium)
+
+
+def assert_everybody_paid(consortium):
+    """Once for each round, and the receipts name them all."""
     for name in consortium.names():
         assert spent(consortium, name) == (ROUNDS * LOCAL_STEPS, ["sent"] * ROUNDS)
-    assert_receipts_hold(consortium)
-
-
-def assert_receipts_hold(consortium):
     (receipts,) = consortium.server_folder.glob("receipts-*.txt")
     seen = audit(receipts.read_text(encoding="ascii").split(), consortium.registry().digest)
     assert (seen.failure, seen.rounds) == (None, ROUNDS)
@@ -79,36 +81,42 @@ def assert_receipts_hold(consortium):
 
 
 # ------------------------------------------------------------------------------------------------------------ examples
-IN_PROCESS = f"""
+IN_PROCESS = """
+import json, sys
 from flwr.app import Context, RecordDict
 from lrdp.federation import InProcessGrid, Node
-from digits.client_app import app as client
-from digits.server_app import app as server
-nodes = {{1 + number: Node(client, {{"partition-id": number, "num-partitions": {HOSPITALS}}}) for number in range({HOSPITALS})}}
-context = Context(1, 1, {{}}, RecordDict(), {{"num-server-rounds": {ROUNDS}}}, 1)
-server(InProcessGrid(nodes), context)
+package, settings, asked = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+client = __import__(f"{package}.client_app", fromlist=["app"]).app
+server = __import__(f"{package}.server_app", fromlist=["app"]).app
+nodes = {1 + number: Node(client, given) for number, given in enumerate(settings)}
+server(InProcessGrid(nodes), Context(1, 1, {}, RecordDict(), asked, 1))
 """
 
 
-def run_example(name, consortium):
-    """In a process of its own, since both examples have the same names; without Ray, since its app was seen above."""
-    settings = {"PYTHONPATH": str(ROOT / "examples" / name), "LRDP_CONSORTIUM": str(consortium.folder)}
-    command = [sys.executable, "-W", "ignore", "-c", IN_PROCESS]
-    ran = subprocess.run(command, env={**os.environ, **QUIET, **settings}, capture_output=True, text=True, check=False)
+def run_in_process(app, package, settings, asked, **environment):
+    """In a process of its own, since both examples have the same names; without Ray, which was seen above."""
+    command = [sys.executable, "-W", "ignore", "-c", IN_PROCESS, package, json.dumps(settings), json.dumps(asked)]
+    environment = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT / app), **environment}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    return [float(value) for value in re.findall(r"'accuracy': ([0-9.]+)", ran.stdout + ran.stderr)]
+    return ran.stdout + ran.stderr
+
+
+def run_example(name, consortium):
+    """After how many rounds its accuracy was told."""
+    asked = {"num-server-rounds": ROUNDS}
+    said = run_in_process(f"examples/{name}", "digits", DEALT, asked, LRDP_CONSORTIUM=str(consortium.folder))
+    return len(re.findall(r"MetricRecord: {'accuracy': [0-9.]+}", said))
 
 
 def test_the_plain_example_runs_and_charges_nobody(consortium):
-    assert len(run_example("plain", consortium)) >= 1 + ROUNDS
+    assert run_example("plain", consortium) == ROUNDS
     assert spent(consortium, "hospital-0") == (0, [])
 
 
 def test_the_private_example_runs_and_everybody_pays(consortium):
-    assert len(run_example("private", consortium)) >= 1 + ROUNDS
-    for name in consortium.names():
-        assert spent(consortium, name) == (ROUNDS * LOCAL_STEPS, ["sent"] * ROUNDS)
-    assert_receipts_hold(consortium)
+    assert run_example("private", consortium) == ROUNDS
+    assert_everybody_paid(consortium)
 
 
 def difference(path):
@@ -128,8 +136,18 @@ def test_the_rest_of_the_examples_is_the_same(name):
     assert difference(name) == ""
 
 
-# --------------------------------------------------------------------------------------------------- whose settings count
-def test_a_server_cannot_tell_the_app_which_policy_counts(tmp_path, consortium):
+# ------------------------------------------------------------------------------------------------- whose settings count
+def test_an_operator_names_the_policy_in_the_configuration_of_its_node(consortium):
+    policies = [{"policy": str(consortium.client(name).folder / "policy.toml")} for name in consortium.names()]
+    settings = [{**dealt, **policy} for dealt, policy in zip(DEALT, policies, strict=True)]
+    asked = {"num-server-rounds": ROUNDS, "local-steps": LOCAL_STEPS, "learning-rate": 0.3, "timeout": 60.0}
+    asked |= {"server-folder": str(consortium.server_folder), "registry": str(consortium.registry_file)}
+    said = run_in_process("apps/digits", "digits_app", settings, asked)
+    assert said.count("4 took part · verified") == ROUNDS
+    assert_everybody_paid(consortium)
+
+
+def test_a_server_cannot_tell_the_app_which_policy_counts(consortium):
     """The run configuration is the server's: whatever it says, a client without an operator's setting refuses."""
     check = """
 import sys
@@ -146,7 +164,7 @@ print(read_message(from_message(app(hello, Context(1, 7, {}, RecordDict(), confi
 """
     settings = {name: value for name, value in os.environ.items() if name != "LRDP_CONSORTIUM"}
     settings |= {**QUIET, "PYTHONPATH": str(ROOT / "apps" / "digits")}
-    policy = Consortium(folder=consortium.folder).client("hospital-0").folder / "policy.toml"
+    policy = consortium.client("hospital-0").folder / "policy.toml"
     command = [sys.executable, "-c", check, str(policy), str(consortium.folder)]
     ran = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "invalid"

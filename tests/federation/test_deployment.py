@@ -1,6 +1,7 @@
 """A real deployment: SuperLink, SuperNodes and guards as processes of this machine, one of them killed as it trains."""
 
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -19,6 +20,7 @@ from local_deployment.deployment import Deployment, Run  # noqa: E402
 from local_deployment.parties import Budgeting, parties_in, set_up, verified  # noqa: E402
 from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken  # noqa: E402
 
+from lrdp.federation.home import ClientHome  # noqa: E402
 from lrdp.integrity import Receipt  # noqa: E402
 
 ROUNDS = 3
@@ -122,6 +124,41 @@ def test_a_deployment_that_fails_leaves_no_process(tmp_path):
     with pytest.raises(DeploymentFailed, match="of its own accord"):
         failing()
     assert left_behind(tmp_path) == []
+
+
+def test_the_page_on_deployment_sets_up_a_hospital_that_can_be_guarded(tmp_path):
+    """Its commands as they stand there, in their order; what it says to write into the policy is written in between."""
+    page = (SCRIPTS.parent / "docs" / "deployment.md").read_text(encoding="utf-8")
+    keys, registry, policy, budget, server = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    (written,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def typed(commands):
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    typed(keys + registry)
+    (digest,) = re.findall(r"digest +([0-9a-f]{64})", typed(policy))
+    file = tmp_path / "hospital-0" / "policy.toml"
+    text = file.read_text(encoding="utf-8")
+    pin, task = re.fullmatch(r"\[peers\]\n(registry_sha256 = .*?)\n\n(\[task\]\n.*)", written, re.DOTALL).groups()
+    pin = re.sub('".*"', f'"{digest}"', pin)
+    file.write_text(text.replace('registry_sha256 = ""', pin) + task, encoding="utf-8")
+    typed(budget + server)
+
+    home = ClientHome(folder=file.parent)
+    with closing(home.ledger()) as ledger:
+        assert ledger.books.states == {}
+    assert home.policy().registry_sha256 == digest
+    assert home.policy().task == "digits_task:task"
+    assert home.identity().name == home.policy().identity.client == "hospital-0"
+    assert (tmp_path / "server" / "identity.pem").stat().st_mode & 0o077 == 0
 
 
 def script(folder, *options):

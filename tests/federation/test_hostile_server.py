@@ -82,6 +82,17 @@ def test_control_a_client_with_a_looser_policy_does_release(tmp_path: Path, aske
     assert answer.values
 
 
+def test_a_count_of_several_steps_is_refused_before_it_is_charged(tmp_path: Path) -> None:
+    made = stage(tmp_path, metrics='["correct"]')
+    made.greet()
+    work = made.invitation()
+    assert made.ask(replace(work, order=raw_order(metrics=["correct"], steps=3))) == Declined(code="invalid")
+    assert made.account() == (0, 0, 0.0)
+    counted = made.ask(replace(work, order=raw_order(metrics=["correct"])))
+    assert isinstance(counted, Done), counted
+    assert made.account()[:2] == (1, 1)
+
+
 NOT_UNDERSTOOD = {
     "noise is NaN": b'{"noise_multiplier":NaN}',
     "noise is infinite": b'{"noise_multiplier":Infinity}',

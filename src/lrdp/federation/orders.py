@@ -73,6 +73,9 @@ class Order:
     def request(self, policy: Policy, position: Position, model: Model) -> Request:
         """The request that the ledger decides on. The same order in the same round on the same model is the same."""
         rule = policy.mechanism
+        most = 1 if self.metrics else rule.max_steps_per_round
+        if self.metrics and self.steps not in (None, 1):
+            raise InvalidInput(f"a count is one step, got {self.steps}: nothing was counted and nothing was spent.")
         asked: dict[str, Any] = {"batch_size": self.batch_size, "noise_multiplier": self.noise_multiplier}
         mechanism = replace(rule.costliest, **{name: value for name, value in asked.items() if value is not None})
         received = ReceivedModel(
@@ -84,7 +87,7 @@ class Order:
             model=received,
             config_digest=sha256(self.encode()).hexdigest(),
             mechanism=mechanism,
-            steps=rule.max_steps_per_round if self.steps is None else self.steps,
+            steps=most if self.steps is None else self.steps,
             clip_norm=rule.clip_norm if self.clip_norm is None else self.clip_norm,
             registry_sha256=position.session.registry.digest.hex(),
             metrics=self.metrics,
