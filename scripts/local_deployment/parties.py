@@ -16,7 +16,7 @@ from lrdp.experiments.digits import records, share
 APP: Final = Path(__file__).parents[2] / "apps" / "digits"
 CODE: Final = APP / "hospital"
 _LOG: Final = "setting-up"
-_TASK: Final = '\n[task]\n# This hospital\'s own code, for its guard.\nmodule = "digits_task:task"\n'
+TASK: Final = '\n[task]\n# This hospital\'s own code, for its guard.\nmodule = "digits_task:task"\n'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +88,18 @@ def set_up(parties: Parties, budgeting: Budgeting, processes: Processes) -> str:
         hospital.identity.parent.mkdir(mode=0o700, parents=True)
         hospital.folder.chmod(0o700)
         _lrdp(processes, "keys", "new", hospital.name, "--out", hospital.identity)
-        images, labels = records({"partition-id": hospital.number, "num-partitions": hospital.count}).columns_at(
-            np.arange(share(hospital.count))
-        )
-        np.savez(hospital.data, images=images.numpy(), labels=labels.numpy())
+        write_records(hospital)
     digest = _signed_registry(parties, processes)
     for hospital in parties.hospitals:
         _open_budget(hospital, budgeting, digest, processes)
     return digest
+
+
+def write_records(hospital: Hospital) -> None:
+    """This hospital's share of the digits, in a file for its guard."""
+    dealt = records({"partition-id": hospital.number, "num-partitions": hospital.count})
+    images, labels = dealt.columns_at(np.arange(share(hospital.count)))
+    np.savez(hospital.data, images=images.numpy(), labels=labels.numpy())
 
 
 def _signed_registry(parties: Parties, processes: Processes) -> str:
@@ -127,7 +131,7 @@ def _open_budget(hospital: Hospital, budgeting: Budgeting, digest: str, processe
     _lrdp(processes, "init", "--policy-only", *named, *budget, *sizes, *planned)
     text = hospital.policy.read_text(encoding="utf-8")
     pinned = text.replace('registry_sha256 = ""', f'registry_sha256 = "{digest}"')
-    hospital.policy.write_text(pinned + _TASK, encoding="utf-8")
+    hospital.policy.write_text(pinned + TASK, encoding="utf-8")
     _lrdp(processes, "init", "--folder", hospital.folder, "--rounds", budgeting.rounds)
 
 

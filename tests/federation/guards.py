@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -134,11 +133,3 @@ def _first_line(process: subprocess.Popen[str]) -> str:
         if "guarding" in line:
             return line
     raise AssertionError("".join(said))
-
-
-def wait_until(holds: object, seconds: float = 10.0) -> None:
-    """Poll, rather than sleep for as long as the slowest machine may take."""
-    end = time.monotonic() + seconds
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.02)

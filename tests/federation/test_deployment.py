@@ -1,5 +1,6 @@
 """A real deployment: SuperLink, SuperNodes and guards as processes of this machine, one of them killed as it trains."""
 
+import json
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -17,15 +19,46 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 sys.path.append(str(SCRIPTS))
 
 from local_deployment.deployment import Deployment, Run  # noqa: E402
-from local_deployment.parties import Budgeting, parties_in, set_up, verified  # noqa: E402
+from local_deployment.parties import TASK, Hospital, Parties, verified, write_records  # noqa: E402
 from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken  # noqa: E402
 
+from lrdp.accounting import Budget, Training  # noqa: E402
+from lrdp.experiments.digits import share  # noqa: E402
+from lrdp.federation import found  # noqa: E402
 from lrdp.federation.home import ClientHome  # noqa: E402
 from lrdp.integrity import Receipt  # noqa: E402
 
+HOSPITALS = 4
 ROUNDS = 3
 LOCAL_STEPS = 150  # so that training takes long enough to be interrupted
 KILLED_IN = 1
+
+
+@pytest.fixture
+def folder():
+    """With a short name: a socket's path has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="lrdp-") as made:
+        yield Path(made).resolve()
+
+
+def founded(folder):
+    """A consortium that is set up in this process, which is quicker; the script types the commands of each party."""
+    training = Training(
+        dataset_size=share(HOSPITALS),
+        batch_size=32,
+        rounds=2 * ROUNDS,
+        local_steps=LOCAL_STEPS,
+        budget=Budget(epsilon=8.0, delta=1e-4),
+    )
+    consortium = found(folder, {f"hospital-{number}": training for number in range(HOSPITALS)})
+    homes = [consortium.client(name).folder for name in consortium.names()]
+    hospitals = [Hospital(folder=home, number=number, count=HOSPITALS) for number, home in enumerate(homes)]
+    for hospital in hospitals:
+        write_records(hospital)
+        hospital.policy.write_text(hospital.policy.read_text(encoding="utf-8") + TASK, encoding="utf-8")
+    parties = Parties(folder=folder, hospitals=tuple(hospitals))
+    consortium.registry_file.rename(parties.registry)
+    return parties
 
 
 def entries(hospital):
@@ -70,12 +103,11 @@ def kill_as_it_trains(deployment, processes, victim):
 
 
 @pytest.mark.timeout(600)
-def test_a_hospital_killed_as_it_trains_comes_back_and_every_charge_is_accounted_for(tmp_path):
-    parties = parties_in(tmp_path, 4)
+def test_a_hospital_killed_as_it_trains_comes_back_and_every_charge_is_accounted_for(folder):
+    parties = founded(folder)
     victim = parties.hospitals[2]
-    with Processes(tmp_path / "logs") as processes:
-        budgeting = Budgeting(rounds=2 * ROUNDS, local_steps=LOCAL_STEPS, epsilon=8.0)
-        pin = set_up(parties, budgeting, processes)
+    pin = json.loads(parties.registry.read_text(encoding="utf-8"))["digest"]
+    with Processes(folder / "logs") as processes:
         deployment = Deployment(parties, processes, port=free_ports(1)[0], secure=False)
         deployment.start()
         deployment.begin(Run(rounds=ROUNDS, local_steps=LOCAL_STEPS, timeout=90.0))
@@ -99,7 +131,7 @@ def test_a_hospital_killed_as_it_trains_comes_back_and_every_charge_is_accounted
         lost = [(KILLED_IN, "RESERVED")] if hospital is victim else []
         assert sorted(charged(hospital)) == sorted(admitted + lost)
         assert audit["participants"][hospital.name] == len(admitted)
-    assert left_behind(tmp_path) == []
+    assert left_behind(folder) == []
 
 
 def test_a_port_that_is_taken_is_refused_in_one_sentence():
@@ -168,23 +200,23 @@ def script(folder, *options):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_script_deploys_with_tls_and_node_keys(tmp_path):
-    ran = script(tmp_path / "c", "--rounds", "2")
+def test_the_script_deploys_with_tls_and_node_keys(folder):
+    ran = script(folder / "c", "--rounds", "2")
     out, err = ran.communicate(timeout=800)
     assert (ran.returncode, err) == (0, "")
     assert out.count("verified") == 2
     assert out.count("2 sent") == 4
     assert "`lrdp verify`: 2 rounds hold" in out
-    assert left_behind(tmp_path) == []
+    assert left_behind(folder) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_script_can_be_stopped_at_any_time(tmp_path, number):
-    ran = script(tmp_path / "c", "--insecure")
+def test_the_script_can_be_stopped_at_any_time(folder, number):
+    ran = script(folder / "c", "--insecure")
     deadline = time.monotonic() + 600
-    while not (tmp_path / "c" / "logs" / "hospital-1-supernode.log").exists():
+    while not (folder / "c" / "logs" / "hospital-1-supernode.log").exists():
         assert ran.poll() is None, ran.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -192,4 +224,4 @@ def test_the_script_can_be_stopped_at_any_time(tmp_path, number):
     _, err = ran.communicate(timeout=120)
     assert ran.returncode == 130
     assert err == "Stopped: no process is left.\n"
-    assert left_behind(tmp_path) == []
+    assert left_behind(folder) == []

@@ -20,7 +20,7 @@ from lrdp.federation import Node, guarded_client_app
 from lrdp.federation.client import largest_message
 from lrdp.federation.forwarding import forwarded
 from lrdp.federation.frames import Frame
-from lrdp.federation.messages import Declined, Done, read_message, to_frame
+from lrdp.federation.messages import Declined, Done, Here, read_message, to_frame
 from lrdp.federation.sockets import connected, listening, receive, send
 
 from .guards import guarding, running, site
@@ -107,7 +107,7 @@ def test_malformed_bytes_are_declined_unread_and_the_guard_goes_on(guarded: tupl
     assert isinstance(answer, Declined)
     assert answer.code in ("invalid", "malformed")
     assert made.account() == before
-    assert isinstance(read_message(forwarded(to_frame(made.coordinator.hello), str(path))), type(_hello(made)))
+    assert isinstance(_hello(made), Here)
 
 
 def _hello(made: Stage) -> object:
@@ -134,7 +134,7 @@ def test_a_peer_that_is_stuck_or_gone_holds_nobody_up_for_long(
     made, path = guarded
     with closing(connected(str(path), 5)) as stuck:
         behave(stuck)
-        assert isinstance(_hello(made), type(_hello(made)))  # answered after the stuck one's half second
+        assert isinstance(_hello(made), Here)  # after the stuck one's half second
 
 
 def test_a_peer_that_never_fetches_its_answer_has_paid_and_gets_the_same_later(tmp_path: Path) -> None:
@@ -157,6 +157,28 @@ def test_a_frame_above_the_cap_is_answered_though_it_was_not_taken(guarded: tupl
     _, path = guarded
     answer = read_message(forwarded(Frame(b"x" * 100, (bytes(MOST),)), str(path)))
     assert answer == Declined(code="invalid")
+
+
+def test_a_message_that_memory_does_not_suffice_for_does_not_end_the_guard(
+    guarded: tuple[Stage, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, path = guarded
+
+    def out_of_memory(*_: object) -> Frame:
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr("lrdp.federation.guard.receive", out_of_memory)
+        assert read_message(forwarded(Frame(b"x"), str(path))) == Declined(code="failed")
+    assert isinstance(_hello(made), Here)
+
+
+def test_an_app_that_trains_in_its_own_process_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = stage(tmp_path)
+    made.honest_round()
+    (line,) = [record for record in caplog.records if "trains in its own process" in record.getMessage()]
+    assert line.levelname == "WARNING"
+    assert "lrdp guard" in line.getMessage()
 
 
 def test_no_pickle_is_loaded_from_the_socket(guarded: tuple[Stage, Path], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from lrdp.training.memory import (
     Footprint,
     LiveBytes,
     choose,
+    either,
     footprint,
     parse_bytes,
     process_bytes,
@@ -130,6 +131,7 @@ def test_memory_limits_that_cannot_be_read_are_refused(text):
 def test_a_micro_batch_is_chosen_by_the_line_through_two_peaks():
     line = footprint({2: 1_200, 3: 1_300}, kept=50)
     assert line == Footprint(fixed=1_050, per_row=100)
+    assert either(line, Footprint(fixed=9_000, per_row=3)) == Footprint(fixed=9_000, per_row=100)
     room = process_bytes() + 200_000_000
     plan = choose(Footprint(fixed=1_000_000, per_row=3_000_000), 128, room)
     assert 32 <= plan.micro_batch <= 64

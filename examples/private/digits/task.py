@@ -21,7 +21,8 @@ class Net(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of ten classes."""
-        return self.output(torch.relu(self.hidden(images)))
+        logits: Tensor = self.output(torch.relu(self.hidden(images)))
+        return logits
 
 
 def images_and_labels() -> tuple[Tensor, Tensor]:
@@ -44,4 +45,4 @@ def accuracy(parameters: Mapping[str, Tensor]) -> float:
     model.load_state_dict(parameters)
     images, labels = images_and_labels()
     right = model(images[-TEST_IMAGES:]).argmax(1) == labels[-TEST_IMAGES:]
-    return right.double().mean().item()
+    return float(right.double().mean())

@@ -118,6 +118,9 @@ class Guard:
         except OSError as problem:
             _LOG.warning("a peer broke off, or took too long: %s", problem)
             return
+        except Exception:  # noqa: BLE001 — above all MemoryError: a message must not end the guard
+            _LOG.exception("a message could not be taken")
+            given, reply = Frame(b""), to_frame(Declined(code="failed"))
         try:
             send(connection, reply, self._patience)
         except OSError as problem:

@@ -16,14 +16,14 @@ from lrdp.training.clipping import coefficients, safe_bound
 from lrdp.training.engine import Engine, Totals
 from lrdp.training.keystream import Keystream
 from lrdp.training.losses import check_records
-from lrdp.training.memory import MemoryPlan, choose, footprint, parse_bytes
+from lrdp.training.memory import MemoryPlan, choose, either, footprint, parse_bytes
 from lrdp.training.noise import Noise
 from lrdp.training.optimisers import Stepper
 from lrdp.training.progress import StepDone
 from lrdp.training.records import Reader
 from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
-from lrdp.training.verification import check_finite, verify
+from lrdp.training.verification import Peaks, check_finite, verify
 
 _SCRATCH = 4  # a convolution kernel's hidden scratch was seen to reach this many times its weight
 
@@ -107,12 +107,12 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
         yield LocalSteps(mechanism, task, engine, sampler, reader, memory)
 
 
-def _memory(peaks: dict[int, int], rows: int, task: Task, engine: Engine) -> MemoryPlan:
+def _memory(peaks: Peaks, rows: int, task: Task, engine: Engine) -> MemoryPlan:
     trained = engine.parameters.values()
     # The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution.
     kept = sum(parameter.nbytes for parameter in trained) * (2 + task.constants.optimiser.moments)
     scratch = max((_SCRATCH * parameter.nbytes for parameter in trained if parameter.dim() > 2), default=0)
-    found = footprint(peaks, kept=kept + scratch)
+    found = either(footprint(peaks.swept, kept=kept + scratch), footprint(peaks.whole, kept=kept + scratch))
     given, limit = task.execution.micro_batch, task.execution.memory_limit
     if given is None:
         return choose(found, rows, None if limit is None else parse_bytes(limit))

@@ -105,6 +105,11 @@ def footprint(peaks: Mapping[int, int], kept: int) -> Footprint:
     return Footprint(fixed=max(0, low - few * per_row) + kept, per_row=per_row)
 
 
+def either(one: Footprint, other: Footprint) -> Footprint:
+    """A line above both."""
+    return Footprint(fixed=max(one.fixed, other.fixed), per_row=max(one.per_row, other.per_row))
+
+
 def choose(found: Footprint, rows: int, limit: int | None) -> MemoryPlan:
     """The largest micro-batch within ``limit`` bytes for the whole process, or all rows where there is no limit."""
     baseline = process_bytes()

@@ -36,21 +36,22 @@ _CAUSES = (
 )
 
 
-def verify(engine: Engine, model: nn.Module, loss: Loss, reader: Reader, records: int) -> dict[int, int]:
-    """Refuse a model or loss whose per-example gradients cannot be trusted; returns a pass's peak bytes by rows."""
+def verify(engine: Engine, model: nn.Module, loss: Loss, reader: Reader, records: int) -> Peaks:
+    """Refuse a model or loss whose per-example gradients cannot be trusted; returns the peak bytes of a pass."""
     check_finite(model)
     few, many = PROBE_ROWS
     batch = _made_up(reader.rows(np.arange(min(records, many), dtype=np.int64), many))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     _check_influence(engine, batch)
-    peaks = {}
+    peaks = Peaks({}, {})
     with _without_chance(model):
         truth = _one_by_one(engine, model, loss, [_rows(batch, slice(row, row + 1)) for row in range(many)])
         for rows in (few, many):
             totals = {parameter: torch.zeros_like(parameter).detach() for parameter in engine.parameters.values()}
+            given = sum(leaf[:rows].nbytes for leaf in tree_leaves(batch))
             with LiveBytes() as meter:
-                squares = _at_once(engine, _rows(batch, slice(0, rows)), rows, totals)
-            peaks[rows] = meter.peak + sum(leaf[:rows].nbytes for leaf in tree_leaves(batch))
+                squares, swept = _at_once(engine, _rows(batch, slice(0, rows)), totals, meter)
+            peaks.swept[rows], peaks.whole[rows] = swept + given, meter.peak + given
             _compare_norms(engine, truth, squares)
             if rows == many:
                 _compare_totals(engine, truth, totals)
@@ -76,6 +77,17 @@ def check_finite(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise InvalidInput(f"the model's weights must be finite, but {name} is not: refuse it and ask for another.")
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Peak bytes by rows: up to the weighted sums, where they grow with the rows, and of the pass as a whole.
+
+    In a few rows the sums' own scratch is the whole's peak and hides how the first grows.
+    """
+
+    swept: dict[int, int]
+    whole: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -105,10 +117,18 @@ def _one_by_one(engine: Engine, model: nn.Module, loss: Loss, singles: list[Any]
     return _Truth(totals, norms)
 
 
-def _at_once(engine: Engine, batch: Any, rows: int, totals: Totals) -> Tensor:
+def _at_once(engine: Engine, batch: Any, totals: Totals, meter: LiveBytes) -> tuple[Tensor, int]:
+    """The squared norms, and the peak up to the weighted sums."""
+    rows = len(tree_leaves(batch)[0])
     weights = torch.tensor(_WEIGHTS[:rows], dtype=wide(engine.device), device=engine.device)
-    outcome = engine.accumulate(batch, rows, lambda squares: torch.where(torch.isfinite(squares), weights, 0.0), totals)
-    return outcome.squares
+    swept = []
+
+    def weigh(squares: Tensor) -> Tensor:
+        swept.append(meter.peak)
+        return torch.where(torch.isfinite(squares), weights, 0.0)
+
+    outcome = engine.accumulate(batch, rows, weigh, totals)
+    return outcome.squares, swept[0]
 
 
 def _compare_norms(engine: Engine, truth: _Truth, squares: Tensor) -> None:
