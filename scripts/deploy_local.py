@@ -12,7 +12,6 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -23,8 +22,6 @@ from local_deployment.processes import DeploymentFailed, Processes, free_ports, 
 _FEWEST: Final = 3
 _ROUND_SECONDS: Final = 120.0
 _INTERRUPTED: Final = 130
-
-Say = Callable[[str], None]
 
 
 def main() -> int:
