@@ -146,11 +146,12 @@ class Participant:
 
     def _made(self, ledger: Ledger, order: Order, ready: client.Ready) -> Made:
         """What was ordered: from the outbox if it was made before, or else paid for and made now."""
-        request = order.request(self._home.policy(), ready.position, ready.model)
+        policy = self._home.policy()
+        request = order.request(policy, ready.position, ready.model)
         reply = ledger.reply_to(request)
         if reply is None:
+            self._bench.rehearse(policy)
             task = self._bench.task(request, order.learning_rate, ready.model)
-            self._bench.rehearse(request, task)
             receipt = ledger.charge(request)
             if order.metrics:
                 body = private_accuracy(receipt, task.model, task.dataset)

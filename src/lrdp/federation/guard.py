@@ -24,7 +24,6 @@ from lrdp.federation.sockets import receive, send
 from lrdp.federation.task import LocalTask, Workbench
 from lrdp.ledger import Policy
 from lrdp.ledger.decisions import tighter
-from lrdp.training import PublicConstants, Task, memory_plan
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a peer may take to hand in a message, and to fetch its answer: it is on this machine."""
@@ -67,21 +66,14 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
         total = tighter(ledger.books.budget, policy.budget.total).epsilon
         budgeted = Budgeted(client=identity.name, spent=ledger.answer().guaranteed.epsilon, total=total)
     bench = Workbench(ward.task, ward.settings)
-    _rehearse(bench, ward.task, policy)
+    _rehearse(bench, policy)
     return bench, budgeted
 
 
-def _rehearse(bench: Workbench, task: LocalTask, policy: Policy) -> None:
+def _rehearse(bench: Workbench, policy: Policy) -> None:
     """Build the model, check every record, and see that the two can be trained as the policy says; nothing is."""
     try:
-        rehearsed = Task(
-            model=bench.model,
-            dataset=bench.records,
-            loss=bench.loss,
-            constants=PublicConstants(clip_norm=policy.mechanism.clip_norm, optimiser=task.optimiser),
-            execution=task.execution,
-        )
-        memory_plan(policy.mechanism.costliest, rehearsed)
+        bench.rehearse(policy)
     except LrdpError:
         raise
     except Exception as problem:

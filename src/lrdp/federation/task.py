@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lrdp.accounting import SampledGaussian
 from lrdp.errors import Unsupported
 from lrdp.federation.layout import Layout
 from lrdp.integrity.fixed_point import Model
-from lrdp.ledger import Request
+from lrdp.ledger import Policy, Request
 from lrdp.training import (
     CheckedRecords,
     Constant,
@@ -63,7 +62,7 @@ class Workbench:
 
     def __init__(self, task: LocalTask, settings: Settings) -> None:
         self._task, self._settings = task, settings
-        self._rehearsed: set[SampledGaussian] = set()
+        self._rehearsed = ""
 
     @cached_property
     def model(self) -> nn.Module:
@@ -82,12 +81,13 @@ class Workbench:
     def records(self) -> CheckedRecords:
         return check_records(self._task.dataset(self._settings), self.loss)
 
-    def rehearse(self, request: Request, task: Task) -> None:
-        """Refuse a model, loss or data set that cannot be trained, before anything is charged; once for a mechanism."""
-        mechanism = request.mechanism
-        if isinstance(mechanism, SampledGaussian) and mechanism not in self._rehearsed:
-            memory_plan(mechanism, task)
-            self._rehearsed.add(mechanism)
+    def rehearse(self, policy: Policy) -> None:
+        """Refuse a model, loss or data set that cannot be trained as the policy says, before anything is charged."""
+        if policy.digest != self._rehearsed:
+            rule = policy.mechanism
+            constants = PublicConstants(clip_norm=rule.clip_norm, optimiser=self._task.optimiser)
+            memory_plan(rule.costliest, self._with(constants))
+            self._rehearsed = policy.digest
 
     def task(self, request: Request, learning_rate: float | None, weights: Model) -> Task:
         """What one request asks for, in public values only, from these weights."""
@@ -100,6 +100,9 @@ class Workbench:
             clip_norm=request.clip_norm, optimiser=optimiser, first_step=request.round * request.steps
         )
         self.layout.write(weights, self.model)
+        return self._with(constants)
+
+    def _with(self, constants: PublicConstants) -> Task:
         return Task(
             model=self.model,
             dataset=self.records,
