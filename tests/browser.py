@@ -54,7 +54,8 @@ class Proxy:
                 with connection, suppress(OSError):
                     connection.settimeout(5)
                     line = connection.recv(4096).split(b"\r\n", 1)[0].decode("latin-1")
-                    self.asked += [] if _OWN_CALLS.search(line) else [line]
+                    # A connection that says nothing asks for nothing: Chromium opens spare ones.
+                    self.asked += [] if not line or _OWN_CALLS.search(line) else [line]
 
     def close(self) -> None:
         # Closing alone does not wake the thread that waits in accept.

@@ -141,7 +141,8 @@ def test_a_pickle_in_any_field_is_never_loaded(tmp_path: Path) -> None:
             answer = made.send(attack)
             assert isinstance(answer, Declined | Done)  # a head that is no head is ignored, and the round replayed
     for content in _loaded_objects(canary):
-        assert answer_in(made.post(content)) == Declined(code="invalid")
+        answer = answer_in(made.post(content))  # which of the two depends on the bytes of the path in the pickle
+        assert answer in (Declined(code="invalid"), Declined(code="malformed"))
     assert made.account() == before
     assert not canary.exists()
     made.fresh().honest_round()
