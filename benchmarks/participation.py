@@ -65,7 +65,7 @@ def simulate(folder: Path, clients: int, rounds: int, per_round: int) -> tuple[C
         choose=choose,
     )
     began = time.perf_counter()
-    VerifiedAverage(terms, reports.append).start(grid, ArrayRecord(model().state_dict()), rounds, timeout=1)
+    VerifiedAverage(terms, reports.append).start(grid, ArrayRecord(model().state_dict()), rounds, timeout=120)
     return consortium, reports, time.perf_counter() - began
 
 
