@@ -100,7 +100,7 @@ def main() -> None:
     clients, rounds = (100, 20) if given.quick else (given.clients, given.rounds)
     logging.disable(logging.WARNING)
     # A thousand clients in one process check the same receipts: what held for one holds for all, and is checked once.
-    keys.verifies = lru_cache(maxsize=1 << 16)(keys.verifies)  # type: ignore[assignment]
+    keys.verifies = lru_cache(maxsize=1 << 16)(keys.verifies)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         consortium, reports, seconds = simulate(Path(folder), clients, rounds, given.per_round)
