@@ -8,9 +8,11 @@ from flwr.app import Message
 from federation.worlds import TRAINING, World, initial, world
 from lrdp.accounting import Budget, Training
 from lrdp.errors import InvalidInput
-from lrdp.federation import BufferedAverage, Terms
+from lrdp.federation import BufferedAverage, Order, Terms
+from lrdp.federation.courier import Courier
 from lrdp.federation.flower import from_message
 from lrdp.federation.messages import Done, Tagged, read_message
+from lrdp.federation.rounds import gathered, settled
 from lrdp.ledger import State
 
 
@@ -77,6 +79,25 @@ def test_a_spent_client_is_left_alone_and_too_few_is_said_in_one_sentence(tmp_pa
 def test_a_buffer_of_two_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="buffer must be at least 3, got 2"):
         buffered(world(tmp_path, 3), 2)
+
+
+def test_an_update_that_took_part_in_a_verified_round_is_not_given_again(tmp_path: Path) -> None:
+    """Whatever the server asks: else one client's update could count in every round."""
+    place = world(tmp_path, 3)
+    terms = Terms(
+        identity=place.consortium.server_identity(),
+        registry=place.consortium.registry(),
+        folder=place.consortium.server_folder,
+    )
+    coordinator = terms.open(initial())
+    courier = Courier(place.grid, coordinator, 5)
+    names = courier.present()
+    for name, done in courier.exchange({name: coordinator.order_ahead(name, Order()) for name in names}).items():
+        coordinator.reached(name, done)
+    report = gathered(coordinator, courier.exchange(coordinator.invite(names, None)))
+    assert settled(coordinator, courier, report).verified
+    again = courier.exchange(coordinator.invite(names, None))
+    assert [answer.code for answer in again.values()] == ["behind"] * 3
 
 
 def test_nothing_of_an_update_leaves_before_its_round(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
@@ -23,9 +23,8 @@ from lrdp.federation.courier import Courier
 from lrdp.federation.messages import Declined, Done
 from lrdp.federation.progress import Observe, RoundReport, silence
 from lrdp.federation.rounds import EXHAUSTED, gathered, settled
-from lrdp.federation.terms import Terms
+from lrdp.federation.terms import EvaluateFunction, Terms, as_arrays
 
-EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 _LOG: Final = logging.getLogger("lrdp.server")
 _POLL_SECONDS: Final = 0.2
 
@@ -127,8 +126,7 @@ class Workshop:
 def _record(
     result: Result, coordinator: Coordinator, report: RoundReport, evaluate_fn: EvaluateFunction | None
 ) -> None:
-    values = coordinator.layout.arrays(coordinator.model)
-    result.arrays = ArrayRecord({name: Array(parameter) for name, parameter in values.items()})
+    result.arrays = as_arrays(coordinator)
     stalest = max(report.staleness.values())
     result.train_metrics_clientapp[coordinator.round] = MetricRecord(
         {"participants": len(report.participants), "stalest": stalest}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from statistics import fmean
 from typing import Any, Final
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -25,9 +25,8 @@ from lrdp.federation.messages import Done
 from lrdp.federation.orders import Order
 from lrdp.federation.progress import Observe, silence
 from lrdp.federation.rounds import EXHAUSTED, gathered, settled
-from lrdp.federation.terms import Terms
+from lrdp.federation.terms import EvaluateFunction, Terms, as_arrays
 
-EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 _LOG: Final = logging.getLogger("lrdp.server")
 _POLL_SECONDS: Final = 0.5
 
@@ -107,8 +106,7 @@ class VerifiedAverage(Strategy):
         metrics = MetricRecord({"participants": len(report.participants), "declined": len(report.declined)})
         if not report.verified:
             return None, metrics
-        arrays = self._coordinator.layout.arrays(self._coordinator.model)
-        return ArrayRecord({name: Array(values) for name, values in arrays.items()}), metrics
+        return as_arrays(self._coordinator), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

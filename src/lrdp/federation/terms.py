@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flwr.app import ArrayRecord
+from flwr.app import Array, ArrayRecord, MetricRecord
 
 from lrdp.federation.archive import Archive
 from lrdp.federation.catching_up import run_identifier
@@ -18,6 +18,8 @@ from lrdp.federation.orders import Order
 from lrdp.integrity import FixedPoint, Identity, Parameters, Registry, Session, SketchServer, server
 from lrdp.integrity.encoding import HASH_SIZE
 
+EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
+"""Flower's evaluation by the server, on public data."""
 Choose = Callable[[int, Sequence[str]], Sequence[str]]
 
 
@@ -57,3 +59,9 @@ class Terms:
         idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
         hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described)
         return Coordinator(idle, hello, layout, Archive(self.folder, session))
+
+
+def as_arrays(coordinator: Coordinator) -> ArrayRecord:
+    """The model after the last round that was concluded, as Flower knows it."""
+    values = coordinator.layout.arrays(coordinator.model)
+    return ArrayRecord({name: Array(parameter) for name, parameter in values.items()})
