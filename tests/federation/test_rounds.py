@@ -4,10 +4,13 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Message
+from torch import nn
 
 from federation.worlds import TRAINING, World, hospitals, initial, model, records, sampled, world
 from lrdp.accounting import Budget, RenyiAccountant, Training
@@ -20,6 +23,7 @@ from lrdp.integrity.checks import Seen
 from lrdp.integrity.field import MERSENNE_127
 from lrdp.integrity.schemes import Answer as OwnTag
 from lrdp.ledger import Refusal, State
+from lrdp.training import verification
 
 
 def charges(place: World, name: str) -> int:
@@ -361,3 +365,23 @@ def test_a_client_that_frames_the_server_is_found_before_the_model_moves(tmp_pat
     assert not place.reports[0].verified
     assert "sum-mismatch" in place.reports[0].problem
     assert place.audit().rounds == 0
+
+
+def test_each_client_checks_its_gradients_once_and_on_weights_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every update would pay for the check, and the server would choose the weights that it is made on."""
+    seen = []
+    genuine = verification._verify
+
+    def watched(engine: Any, model: nn.Module, *given: Any) -> Any:
+        seen.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
+        return genuine(engine, model, *given)
+
+    monkeypatch.setattr(verification, "_verify", watched)
+    here = world(tmp_path, 3)
+    here.run(rounds=3)
+    assert [report.verified for report in here.reports] == [True] * 3
+    sent = torch.cat([torch.from_numpy(value).flatten() for value in initial().to_numpy_ndarrays()])
+    assert len(seen) == 3
+    assert not any(torch.equal(weights, sent) for weights in seen)

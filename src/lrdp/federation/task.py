@@ -15,6 +15,7 @@ from lrdp.federation.layout import Layout
 from lrdp.integrity.fixed_point import Model
 from lrdp.ledger import Policy, Request
 from lrdp.training import (
+    CheckedGradients,
     CheckedRecords,
     Constant,
     Dataset,
@@ -23,8 +24,8 @@ from lrdp.training import (
     PublicConstants,
     Sgd,
     Task,
+    check_gradients,
     check_records,
-    memory_plan,
 )
 
 Loss = Callable[..., Tensor]
@@ -63,6 +64,7 @@ class Workbench:
     def __init__(self, task: LocalTask, settings: Settings) -> None:
         self._task, self._settings = task, settings
         self._rehearsed = ""
+        self._checked: CheckedGradients | None = None
 
     @cached_property
     def model(self) -> nn.Module:
@@ -86,7 +88,7 @@ class Workbench:
         if policy.digest != self._rehearsed:
             rule = policy.mechanism
             constants = PublicConstants(clip_norm=rule.clip_norm, optimiser=self._task.optimiser)
-            memory_plan(rule.costliest, self._with(constants))
+            self._checked = check_gradients(rule.costliest, self._with(constants))
             self._rehearsed = policy.digest
 
     def task(self, request: Request, learning_rate: float | None, weights: Model) -> Task:
@@ -109,4 +111,5 @@ class Workbench:
             loss=self.loss,
             constants=constants,
             execution=self._task.execution,
+            checked=self._checked,
         )

@@ -4,6 +4,7 @@ A *task* says what to train on what; the ledger's *receipt* says how private, an
 the sum of clipped per-example gradients by one backward pass; nothing of size examples × parameters is ever held.
 """
 
+from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.inspection import Layer, Report, check
 from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, check_records
@@ -14,11 +15,12 @@ from lrdp.training.records import Dataset, TensorRecords
 from lrdp.training.replacement import replace_batch_norm
 from lrdp.training.schedules import Constant, Schedule, Staircase, WarmupCosine
 from lrdp.training.task import Task
-from lrdp.training.update import Update, memory_plan, private_update, unaccounted_private_update
+from lrdp.training.update import Update, check_gradients, memory_plan, private_update, unaccounted_private_update
 
 __all__ = [
     "Adam",
     "AdamW",
+    "CheckedGradients",
     "CheckedLoss",
     "CheckedRecords",
     "Constant",
@@ -39,6 +41,7 @@ __all__ = [
     "Update",
     "WarmupCosine",
     "check",
+    "check_gradients",
     "check_records",
     "memory_plan",
     "private_update",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lrdp.accounting import SampledGaussian
 from lrdp.errors import InvalidInput
+from lrdp.training.checked import CheckedGradients, Peaks
 from lrdp.training.clipping import coefficients, safe_bound
 from lrdp.training.engine import Engine, Totals
 from lrdp.training.keystream import Keystream
@@ -23,7 +24,7 @@ from lrdp.training.progress import StepDone
 from lrdp.training.records import Reader
 from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
-from lrdp.training.verification import Peaks, check_finite, verify
+from lrdp.training.verification import check_finite, verified
 
 _SCRATCH = 4  # a convolution kernel's hidden scratch was seen to reach this many times its weight
 
@@ -45,6 +46,7 @@ class LocalSteps:
     engine: Engine
     sampler: Sampler
     reader: Reader
+    checked: CheckedGradients
     memory: MemoryPlan
 
     def run(self, steps: int, randomness: Randomness) -> dict[str, Tensor]:
@@ -101,10 +103,10 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     check_finite(task.model)
     with Engine(task.model, task.loss, task.constants.forward_dtype) as engine:
         reader = Reader(records.dataset, engine.device)
-        peaks = verify(engine, task.model, task.loss, reader, len(records))
-        memory = _memory(peaks, rows, task, engine)
+        checked = verified(engine, task, reader)
+        memory = _memory(checked.peaks, rows, task, engine)
         task.execution.announce(memory)
-        yield LocalSteps(mechanism, task, engine, sampler, reader, memory)
+        yield LocalSteps(mechanism, task, engine, sampler, reader, checked, memory)
 
 
 def _memory(peaks: Peaks, rows: int, task: Task, engine: Engine) -> MemoryPlan:

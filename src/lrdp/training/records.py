@@ -64,7 +64,13 @@ class Reader:
 
     def __init__(self, dataset: Dataset, device: torch.device) -> None:
         self._dataset, self._device = dataset, device
+        self.records = len(dataset)
         self._blank = tree_map(torch.zeros_like, self._read(np.zeros(1, dtype=np.int64)))
+
+    @property
+    def form(self) -> str:
+        """Shapes and types of a record."""
+        return str(tree_map(lambda leaf: (leaf.dtype, tuple(leaf.shape)), self._blank))
 
     def rows(self, numbers: NDArray[np.int64], rows: int) -> Any:
         """The records, then rows of zeros up to ``rows``: padding is made of no one's data."""

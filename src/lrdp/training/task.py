@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.engine import Loss
 from lrdp.training.records import Dataset
@@ -13,10 +14,14 @@ from lrdp.training.records import Dataset
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """``loss(model, batch)`` returns one value per example; ``batch`` holds the data set's records, stacked."""
+    """``loss(model, batch)`` returns one value per example; ``batch`` holds the data set's records, stacked.
+
+    ``checked`` is what ``check_gradients`` found for the same model, loss and records; without it each update checks.
+    """
 
     model: nn.Module
     dataset: Dataset
     loss: Loss
     constants: PublicConstants
     execution: Execution = field(default_factory=Execution)
+    checked: CheckedGradients | None = None

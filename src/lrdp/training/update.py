@@ -10,6 +10,7 @@ from torch import Tensor
 from lrdp.accounting import Mechanism, SampledGaussian, limits
 from lrdp.errors import InvalidInput, ReceiptRefused, Unsupported
 from lrdp.ledger.receipt import Receipt
+from lrdp.training.checked import CheckedGradients
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.memory import MemoryPlan
@@ -56,6 +57,12 @@ def memory_plan(mechanism: SampledGaussian, task: Task) -> MemoryPlan:
     """What a step will take, and in how many rows at a time it will run; nothing is trained."""
     with prepared(_sampled(mechanism), task) as ready:
         return ready.memory
+
+
+def check_gradients(mechanism: SampledGaussian, task: Task) -> CheckedGradients:
+    """Refuse now whatever an update would be refused for; kept as ``Task.checked``, the result saves the search."""
+    with prepared(_sampled(mechanism), task) as ready:
+        return ready.checked
 
 
 def _sampled(mechanism: Mechanism) -> SampledGaussian:

@@ -2,6 +2,7 @@
 
 The records are made up: of real ones only shapes and types are looked at. Else whoever chooses the weights could choose
 them so that rounding makes this check fail on one certain record, and would learn from the refusal that it is there.
+What is checked is the model's code and not its weights, which are stirred, so the outcome holds for later rounds too.
 What is caught: a model that mixes examples, a loss that averages, positions counted along the wrong dimension, weights
 used behind their module's back, buffers that remember.
 """
@@ -19,10 +20,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lrdp.errors import InvalidInput, Unsupported
+from lrdp.training.checked import CheckedGradients, Peaks
 from lrdp.training.clipping import row_squares, wide
 from lrdp.training.engine import Engine, Loss, Totals, check_losses
 from lrdp.training.memory import LiveBytes
 from lrdp.training.records import Reader
+from lrdp.training.task import Task
 
 # Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
 PROBE_ROWS = (2, 3)
@@ -30,33 +33,54 @@ _TOLERANCE = {None: 1e-3, torch.bfloat16: 5e-2}
 _WEIGHTS = (1.0, -0.6, 0.35)
 _NOTHING = 1e-7
 _PUBLIC_SEED = 11
+_STIR, _LEAST_SIZE = 0.1, 0.1
 _CAUSES = (
     "the model mixes examples, has them along another dimension than the first, or uses a weight outside the module "
     "that holds it; or the loss averages over the batch. `lrdp check` shows the rule of each layer."
 )
 
 
-def verify(engine: Engine, model: nn.Module, loss: Loss, reader: Reader, records: int) -> Peaks:
+def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
+    """What ``task`` brings along from an earlier check of the same code, or else the outcome of one made now."""
+    subject = _subject(engine, task, reader)
+    if task.checked is not None and task.checked.subject == subject:
+        return task.checked
+    return CheckedGradients(subject, _verify(engine, task.model, task.loss, reader))
+
+
+def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
+    """All that decides how gradients come about but the weights: the modules, their modes, the records' shapes."""
+    modules = tuple((module, module.training) for module in task.model.modules())
+    return modules, tuple(engine.parameters), engine.forward_dtype, task.loss, reader.form
+
+
+def _verify(engine: Engine, model: nn.Module, loss: Loss, reader: Reader) -> Peaks:
     """Refuse a model or loss whose per-example gradients cannot be trusted; returns the peak bytes of a pass."""
-    check_finite(model)
-    few, many = PROBE_ROWS
-    batch = _made_up(reader.rows(np.arange(min(records, many), dtype=np.int64), many))
+    batch = _made_up(reader.rows(np.arange(min(reader.records, PROBE_ROWS[-1]), dtype=np.int64), PROBE_ROWS[-1]))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    _check_influence(engine, batch)
-    peaks = Peaks({}, {})
-    with _without_chance(model):
-        truth = _one_by_one(engine, model, loss, [_rows(batch, slice(row, row + 1)) for row in range(many)])
-        for rows in (few, many):
-            totals = {parameter: torch.zeros_like(parameter).detach() for parameter in engine.parameters.values()}
-            given = sum(leaf[:rows].nbytes for leaf in tree_leaves(batch))
-            with LiveBytes() as meter:
-                squares, swept = _at_once(engine, _rows(batch, slice(0, rows)), totals, meter)
-            peaks.swept[rows], peaks.whole[rows] = swept + given, meter.peak + given
-            _compare_norms(engine, truth, squares)
-            if rows == many:
-                _compare_totals(engine, truth, totals)
-            totals.clear()
+    with _stirred(engine):
+        _check_influence(engine, batch)
+        with _without_chance(model):
+            peaks = _compare(engine, model, loss, batch)
     _check_buffers(model, before)
+    return peaks
+
+
+def _compare(engine: Engine, model: nn.Module, loss: Loss, batch: Any) -> Peaks:
+    """All examples at once against one by one."""
+    peaks = Peaks({}, {})
+    few, many = PROBE_ROWS
+    truth = _one_by_one(engine, model, loss, [_rows(batch, slice(row, row + 1)) for row in range(many)])
+    for rows in (few, many):
+        totals = {parameter: torch.zeros_like(parameter).detach() for parameter in engine.parameters.values()}
+        given = sum(leaf[:rows].nbytes for leaf in tree_leaves(batch))
+        with LiveBytes() as meter:
+            squares, swept = _at_once(engine, _rows(batch, slice(0, rows)), totals, meter)
+        peaks.swept[rows], peaks.whole[rows] = swept + given, meter.peak + given
+        _compare_norms(engine, truth, squares)
+        if rows == many:
+            _compare_totals(engine, truth, totals)
+        totals.clear()
     return peaks
 
 
@@ -77,17 +101,6 @@ def check_finite(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise InvalidInput(f"the model's weights must be finite, but {name} is not: refuse it and ask for another.")
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """Peak bytes by rows: up to the weighted sums, where they grow with the rows, and of the pass as a whole.
-
-    In a few rows the sums' own scratch is the whole's peak and hides how the first grows.
-    """
-
-    swept: dict[int, int]
-    whole: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -181,6 +194,24 @@ def _without_chance(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+@contextmanager
+def _stirred(engine: Engine) -> Iterator[None]:
+    """Every trained weight moved a little by public chance, and put back: a zero would hide what it multiplies."""
+    source = torch.Generator().manual_seed(_PUBLIC_SEED)
+    parameters = engine.parameters.values()
+    initial = [parameter.detach().clone() for parameter in parameters]
+    try:
+        with torch.no_grad():
+            for parameter, weights in zip(parameters, initial, strict=True):
+                size = max(_LEAST_SIZE, float(weights.square().mean().sqrt()))
+                parameter.add_(torch.randn(parameter.shape, generator=source).to(parameter), alpha=_STIR * size)
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, weights in zip(parameters, initial, strict=True):
+                parameter.copy_(weights)
 
 
 def _rows(batch: Any, chosen: slice) -> Any:

@@ -1,0 +1,29 @@
+"""What the check of a model's gradients found, to be kept over the rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Peak bytes by rows: up to the weighted sums, where they grow with the rows, and of the pass as a whole.
+
+    In a few rows the sums' own scratch is the whole's peak and hides how the first grows.
+    """
+
+    swept: dict[int, int]
+    whole: dict[int, int]
+
+
+@dataclass(frozen=True)
+class CheckedGradients:
+    """A model and a loss whose per-example gradients were found right, and what a pass over them takes.
+
+    ``subject`` is all that was checked: the very modules, their modes, the loss, the records' form. Not the weights:
+    right gradients are a matter of code, and who chooses the weights must not choose what is found.
+    """
+
+    subject: tuple[Any, ...]
+    peaks: Peaks
