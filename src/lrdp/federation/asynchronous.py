@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -21,6 +21,7 @@ from lrdp.errors import InvalidInput
 from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.courier import Courier
 from lrdp.federation.messages import Declined, Done
+from lrdp.federation.options import refuse_options
 from lrdp.federation.progress import Observe, RoundReport, silence
 from lrdp.federation.rounds import EXHAUSTED, gathered, settled
 from lrdp.federation.terms import EvaluateFunction, Terms, as_arrays
@@ -32,7 +33,8 @@ _POLL_SECONDS: Final = 0.2
 class BufferedAverage:
     """``buffer`` updates make a step; how stale each was is in the reports."""
 
-    def __init__(self, terms: Terms, *, buffer: int, observe: Observe = silence) -> None:
+    def __init__(self, terms: Terms, *, buffer: int, observe: Observe = silence, **options: Any) -> None:
+        refuse_options("BufferedAverage", options)
         limits.whole("buffer", buffer, 3, "of two, each could subtract itself from the sum")
         self._terms, self._buffer, self._observe = terms, buffer, observe
 

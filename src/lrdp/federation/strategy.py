@@ -22,6 +22,7 @@ from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.courier import Courier
 from lrdp.federation.measuring import as_accuracy
 from lrdp.federation.messages import Done
+from lrdp.federation.options import refuse_options
 from lrdp.federation.orders import Order
 from lrdp.federation.progress import Observe, silence
 from lrdp.federation.rounds import EXHAUSTED, gathered, settled
@@ -32,9 +33,13 @@ _POLL_SECONDS: Final = 0.5
 
 
 class VerifiedAverage(Strategy):
-    """The uniform average of noised updates, in rounds that every participant verifies."""
+    """The uniform average of noised updates, in rounds that every participant verifies.
 
-    def __init__(self, terms: Terms, observe: Observe = silence) -> None:
+    Flower's ``options`` for other strategies are refused, each with its reason or what to use instead.
+    """
+
+    def __init__(self, terms: Terms, observe: Observe = silence, **options: Any) -> None:
+        refuse_options("VerifiedAverage", options)
         self._terms, self._observe = terms, observe
         self._coordinator: Any = None
         self._courier: Any = None
