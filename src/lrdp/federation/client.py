@@ -87,7 +87,7 @@ class Participant:
         except tuple(_CODES) as problem:
             return self._declined(problem, next(code for kind, code in _CODES.items() if isinstance(problem, kind)))
         except Exception as problem:  # noqa: BLE001 — see _OWN
-            _LOG.exception("a message failed; %s", _OWN)
+            _LOG.exception("a message to %s failed; %s", self._home.folder.name, _OWN)
             return self._declined(problem, "failed")
 
     def _answer(self, given: Frame) -> Answer:
@@ -217,5 +217,5 @@ class Participant:
         return ready
 
     def _declined(self, problem: Exception, code: str) -> Frame:
-        _LOG.warning("refused (%s): %s", code, problem)
+        _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, problem)
         return to_frame(Declined(code=code, accept=self._accept))
