@@ -122,3 +122,13 @@ def test_the_command_is_there_without_anything_heavy():
     check = "import sys, lrdp.commands.run; print([name for name in ('torch', 'flwr', 'ray') if name in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+def test_an_interrupt_says_where_the_books_are(lrdp, monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lrdp.experiments.demo.run", interrupted)
+    code, out, err = lrdp(f"run --engine in-process --folder {tmp_path / 'new'}")
+    assert (code, out) == (130, "")
+    assert f"are in {tmp_path / 'new'}: what was charged stays charged.\nStopped.\n" in err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import click
 import typer
@@ -12,6 +12,8 @@ from lrdp import __version__
 from lrdp.commands import accounting, guard, integrity, ledger, run, training
 from lrdp.commands.output import say
 from lrdp.errors import LrdpError
+
+_INTERRUPTED: Final = 130
 
 app = typer.Typer(
     name="lrdp",
@@ -51,6 +53,8 @@ def main() -> None:
     """Run the command line; every error ends in one sentence on stderr and its exit code."""
     try:
         code = app(standalone_mode=False)
+        if code == _INTERRUPTED:  # typer's own answer to Ctrl-C, without a word
+            say("Stopped.")
     except click.ClickException as problem:
         say(f"Error: {problem.format_message()}")
         code = problem.exit_code
@@ -59,5 +63,5 @@ def main() -> None:
         code = problem.exit_code
     except (click.Abort, KeyboardInterrupt):
         say("Stopped.")
-        code = 130
+        code = _INTERRUPTED
     sys.exit(code or 0)

@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from lrdp.commands.output import say
 from lrdp.errors import InvalidInput
 from lrdp.report import run_table
 
@@ -64,8 +65,12 @@ def run(
     story = Story(clients=clients, rounds=rounds, local_steps=local_steps, epsilon=epsilon)
     where = folder or Path(time.strftime("lrdp-run-%Y%m%d-%H%M%S"))
     start = {Engine.RAY: in_ray, Engine.IN_PROCESS: in_one_process}[engine]
-    with _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
-        summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
+    try:
+        with _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
+            summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
+    except KeyboardInterrupt:
+        say(f"Ledgers and receipts of the rounds so far are in {_here(where)}: what was charged stays charged.")
+        raise
     if as_json:
         print(json.dumps(summary, allow_nan=False))
     else:
@@ -121,6 +126,6 @@ def _commands(summary: Record) -> list[str]:
     return [shlex.join([*program, *each]) for each in words]
 
 
-def _here(path: str) -> str:
+def _here(path: str | Path) -> str:
     """As short as it can be said from the working directory."""
-    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else str(path)
