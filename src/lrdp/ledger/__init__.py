@@ -6,7 +6,8 @@ alone.
 """
 
 from lrdp.ledger.administration import adopt_head, rotate_key, void
-from lrdp.ledger.books import Books, State
+from lrdp.ledger.books import Books
+from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice, SlotsChoice
 from lrdp.ledger.heads import Head, Point
 from lrdp.ledger.keys import SigningKey

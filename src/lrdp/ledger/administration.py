@@ -7,7 +7,8 @@ from typing import Final
 from lrdp.accounting import Mechanism, RenyiAccountant
 from lrdp.errors import InvalidInput
 from lrdp.ledger import events
-from lrdp.ledger.books import Books, State, adopt_message, void_message
+from lrdp.ledger.books import Books, adopt_message, void_message
+from lrdp.ledger.charges import State
 from lrdp.ledger.heads import Head, rotation_message
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger, system_clock

@@ -1,68 +1,48 @@
-"""The books: what all entries together say. Folded entry by entry, and refusing an entry that cannot follow."""
+"""The books: what all entries together say. Folded in their order, and refusing an entry that cannot follow."""
 
 from __future__ import annotations
 
 import gc
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final
 
 from lrdp.accounting import Budget, Mechanism
 from lrdp.errors import LedgerDamaged
 from lrdp.ledger import events
 from lrdp.ledger.chain import GENESIS, broken
+from lrdp.ledger.charges import Charges, State
 from lrdp.ledger.choice import FilterChoice, decode_choice
 from lrdp.ledger.encoding import encode_mechanism
 from lrdp.ledger.heads import Head, Successor, rotation_message
 from lrdp.ledger.keys import is_signed
-from lrdp.ledger.tallies import Catalogue, RefusalTally, Tally
+from lrdp.ledger.rounds import Entry, read_rounds, stretches
+from lrdp.ledger.tallies import RefusalTally
+
+__all__ = ["Books", "State", "adopt_message", "void_message"]
+_BATCH: Final = 1024  # entries read at a time: enough for long columns, few enough to hold in memory
+_WRONG: Final = (ValueError, KeyError, OverflowError, TypeError)
+"""What reading a line raises if it is not as it was written, and folding it if it cannot follow."""
 
 
-class State(Enum):
-    """Where a charge stands."""
-
-    RESERVED = "reserved"
-    READY = "ready"
-    SENT = "sent"
-    VOID = "void"
-
-
-# Looked up once: these are used a million times.
-_RESERVED, _READY, _SENT = State.RESERVED, State.READY, State.SENT
-_from_hex = float.fromhex
-
-
-class Books:
-    """The state after the entries so far.
-
-    ``history`` holds what counts: every charge that was not voided, and what was adopted. ``steps`` counts all that was
-    ever charged, and never falls.
-    """
+class Books(Charges):
+    """The state after the entries so far: the charges, whose they are, and what else was recorded."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seq = 0
         self.digest = GENESIS
         self.opened: events.Opened
         self.choice: FilterChoice
         self.policies: list[events.PolicySet] = []
-        self.states: dict[int, State] = {}
-        self.replies: dict[int, str] = {}
-        self.answered: dict[str, int] = {}
         self.refusals = RefusalTally()
         self.suspended: Head | None = None
         self.adopted: list[Head] = []
         self.successors: list[Successor] = []
-        self.steps = 0
-        self.steps_at = array("q")
         self.latest_clock = 0
         self.clock_fell_at: list[int] = []
-        self._catalogue = Catalogue()
-        self._counted, self._voided = Tally(), Tally()
-        self._unanswered: dict[int, list[str]] = {}
-        self._newest: list[str] = []
 
     @property
     def budget(self) -> Budget:
@@ -72,43 +52,6 @@ class Books:
     def client_key(self) -> str:
         """The key that signs from here on."""
         return self.successors[-1].key if self.successors else self.opened.client_key
-
-    @property
-    def history(self) -> dict[Mechanism, int]:
-        return self._counted.history()
-
-    @property
-    def voided(self) -> dict[Mechanism, int]:
-        return self._voided.history()
-
-    @property
-    def runs(self) -> int:
-        """How many runs were charged for."""
-        return len(self._catalogue.runs)
-
-    @property
-    def clip_norms(self) -> set[float]:
-        """Every clip norm that was charged for."""
-        return self._catalogue.clip_norms
-
-    def history_of(self, run: str) -> dict[Mechanism, int]:
-        """What counts of one run."""
-        tally = self._catalogue.runs.get(run)
-        return {} if tally is None else tally.steps.history()
-
-    def charges_in(self, run: str, number: int) -> int:
-        """How often one round of a run was charged."""
-        tally = self._catalogue.runs.get(run)
-        return 0 if tally is None else tally.charges.get(number, 0)
-
-    def unanswered(self, seq: int) -> events.Reserved | None:
-        """The charge at an entry, while it is RESERVED; None otherwise."""
-        return _charge(self._unanswered.get(seq))
-
-    @property
-    def newest_charge(self) -> events.Reserved | None:
-        """The last charge that was made, whatever became of it."""
-        return _charge(self._newest)
 
     @property
     def known_points(self) -> set[str]:
@@ -127,12 +70,40 @@ class Books:
         """One entry more: see :meth:`extend`."""
         self.extend([(line, digest)])
 
-    def extend(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+    def extend(self, entries: Iterable[Entry]) -> None:
         """Check each entry's hash, decode it and fold it in.
 
         Raises:
             LedgerDamaged: if an entry is not what was written, or cannot follow those before it.
         """
+        source, more = iter(entries), True
+        with _uncollected():
+            while more:
+                batch: list[Entry] = []
+                try:
+                    batch.extend(islice(source, _BATCH))
+                finally:  # also if reading failed: of two things that are wrong the first is named
+                    self._extend(batch)
+                more = bool(batch)
+
+    def _extend(self, batch: list[Entry]) -> None:
+        for likely, entries in stretches(batch):
+            if not (likely and self._fold_rounds(entries)):
+                self._fold_each(entries)
+
+    def _fold_rounds(self, entries: list[Entry]) -> bool:
+        """Fold whole rounds by columns; False, and nothing is folded, if they must be folded one by one."""
+        if not self.seq:
+            return False
+        try:
+            rounds = read_rounds(entries, seq=self.seq, digest=self.digest, clock=self.latest_clock)
+            self._add(rounds)
+        except _WRONG:
+            return False
+        self.seq, self.digest, self.latest_clock = self.seq + len(entries), entries[-1][1], rounds.clock
+        return True
+
+    def _fold_each(self, entries: list[Entry]) -> None:
         seq, previous, clock = self.seq, self.digest, self.latest_clock
         note_steps = self.steps_at.append
         try:
@@ -152,7 +123,7 @@ class Books:
                 previous, clock = digest, now
         except TypeError:
             raise broken(seq) from None
-        except (ValueError, KeyError) as problem:
+        except _WRONG as problem:
             raise LedgerDamaged(f"entry {seq} cannot stand where it does: {problem}.") from None
         self.seq, self.digest, self.latest_clock = seq, previous, clock
 
@@ -170,52 +141,13 @@ class Books:
     def _set_policy(self, event: events.PolicySet) -> None:
         self.policies.append(event)
 
-    def _reserve(self, seq: int, fields: list[str]) -> int:
-        _, now, _key, name, number, rest = self._unanswered[seq] = self._newest = fields
-        text, guaranteed, spent = rest.rsplit("\t", 2)
-        catalogue = self._catalogue
-        kind, steps = catalogue.terms.get(text) or catalogue.learn_terms(text)
-        run = catalogue.runs_by_text.get(name) or catalogue.learn_run(name)
-        _from_hex(guaranteed), _from_hex(spent)
-        self.states[seq] = _RESERVED
-        self._counted[kind] += steps
-        run.steps[kind] += steps
-        run.charges[int(number)] += 1
-        self.steps += steps
-        return int(now)
-
-    def _ready(self, _seq: int, fields: list[str]) -> int:
-        _, now, number, digest, size = fields
-        charge = int(number)
-        reserved = self._unanswered.pop(charge, None)
-        if reserved is None:
-            raise self._misplaced(charge, State.RESERVED)
-        self.states[charge] = _READY
-        self.replies[charge] = digest
-        self.answered[reserved[2]] = charge
-        int(size)
-        return int(now)
-
-    def _sent(self, _seq: int, fields: list[str]) -> int:
-        _, now, number = fields
-        charge = int(number)
-        if self.states.get(charge) is not _READY:
-            raise self._misplaced(charge, State.READY)
-        self.states[charge] = _SENT
-        return int(now)
-
     def _void(self, event: events.Voided) -> None:
         if event.charge not in self._unanswered:
             raise self._misplaced(event.charge, State.RESERVED)
         message = void_message(self.opened.ledger, event.charge, event.reason)
         if not is_signed(self.opened.administrator_key, event.signature, message):
             raise ValueError("the administrator's signature on it does not hold")
-        self.states[event.charge] = State.VOID
-        _, _, _, name, _, rest = self._unanswered.pop(event.charge)
-        kind, steps = self._catalogue.terms[rest.rsplit("\t", 2)[0]]
-        self._voided[kind] += steps
-        self._counted[kind] -= steps
-        self._catalogue.runs_by_text[name].steps[kind] -= steps
+        self._take_back(event.charge)
 
     def _decline(self, event: events.Declined) -> None:
         self.refusals.add(event.refusal, len(self.states), key=event.key)
@@ -250,13 +182,9 @@ class Books:
             raise ValueError("the head in it was not signed by this ledger's key")
         return head
 
-    def _misplaced(self, charge: int, before: State) -> ValueError:
-        state = self.states.get(charge)
-        return ValueError(f"charge {charge} is {state.value if state else 'unknown'}, not {before.value}")
-
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def _uncollected() -> Iterator[None]:
     """While entries are folded nothing becomes garbage; looking for it among a million values costs up to a quarter."""
     was = gc.isenabled()
     gc.disable()
@@ -265,11 +193,6 @@ def uncollected() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
-
-
-def _charge(fields: list[str] | None) -> events.Reserved | None:
-    event = events.decode("\t".join(fields).encode()) if fields else None
-    return event if isinstance(event, events.Reserved) else None
 
 
 def void_message(ledger: str, charge: int, reason: str) -> bytes:

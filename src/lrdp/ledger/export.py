@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lrdp.errors import InvalidInput, LedgerDamaged
-from lrdp.ledger.books import Books, uncollected
+from lrdp.ledger.books import Books
 from lrdp.ledger.heads import Head
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.store import Store
@@ -83,7 +83,7 @@ def digests_at(path: Path, seqs: set[int]) -> dict[int, str]:
 
 def _verified_ledger(path: Path) -> Verified:
     books = Books()
-    with closing(Store(path, read_only=True)) as store, closing(store.entries()) as entries, uncollected():
+    with closing(Store(path, read_only=True)) as store, closing(store.entries()) as entries:
         books.extend(entries)
     return Verified(books=books.begun(), head=None)
 
@@ -102,8 +102,7 @@ def _verified_export(path: Path) -> Verified:
             else:
                 yield line, _hash(digest, seq)
 
-    with uncollected():
-        books.extend(entries())
+    books.extend(entries())
     return Verified(books=books, head=_checked_head(head, books.begun(), path))
 
 

@@ -17,8 +17,9 @@ from typing import Self
 from lrdp.accounting import Answer
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused, ReceiptRefused
 from lrdp.ledger import events, records
-from lrdp.ledger.books import Books, State, uncollected
+from lrdp.ledger.books import Books
 from lrdp.ledger.chain import link
+from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice
 from lrdp.ledger.decisions import decide, tighter
 from lrdp.ledger.heads import Head, Point
@@ -279,7 +280,7 @@ class Ledger:
         books = self._books or Books()
         if books.seq and self._store.digest_at(books.seq) != books.digest.hex():
             raise LedgerRolledBack(f"entry {books.seq} has gone or changed since it was read: nothing is released.")
-        with closing(self._store.entries(after=books.seq)) as entries, uncollected():
+        with closing(self._store.entries(after=books.seq)) as entries:
             books.extend(entries)
         self._books = books
         return books

@@ -7,7 +7,8 @@ from hashlib import sha256
 from typing import Final
 
 from lrdp.errors import InvalidInput, LedgerDamaged
-from lrdp.ledger.books import Books, State
+from lrdp.ledger.books import Books
+from lrdp.ledger.charges import State
 from lrdp.ledger.heads import Head
 from lrdp.ledger.store import Store
 

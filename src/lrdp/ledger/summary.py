@@ -18,7 +18,8 @@ from lrdp.accounting import (
     PrivacySpent,
     RenyiAccountant,
 )
-from lrdp.ledger.books import Books, State
+from lrdp.ledger.books import Books
+from lrdp.ledger.charges import State
 from lrdp.ledger.events import Reserved
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy

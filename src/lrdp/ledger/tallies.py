@@ -50,6 +50,11 @@ class Catalogue:
         """The one object for a mechanism."""
         return self._kinds.setdefault(mechanism, Kind(mechanism=mechanism))
 
+    def learn(self, run: str, terms: str) -> tuple[RunTally, Kind, int]:
+        """The run and the terms of a charge, from their texts."""
+        kind, steps = self.terms.get(terms) or self.learn_terms(terms)
+        return self.runs_by_text.get(run) or self.learn_run(run), kind, steps
+
     def learn_terms(self, text: str) -> tuple[Kind, int]:
         """Decode what a charge is for; from then on it is in ``terms``."""
         terms = events.decode_terms(text)
