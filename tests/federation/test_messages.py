@@ -131,13 +131,15 @@ def test_any_other_record_is_refused_before_it_is_decoded(content: RecordDict) -
 
 
 # ------------------------------------------------------------------------------------------------------------- vectors
-@given(bits=some.integers(2, 32), data=some.data())
-def test_whole_numbers_come_back_from_as_few_bytes_as_they_need(bits: int, data: some.DataObject) -> None:
-    point = FixedPoint(size=5, update_bits=bits)
-    values = np.array(data.draw(some.lists(some.integers(-point.most, point.most), min_size=5, max_size=5)), "<i4")
+@given(bits=some.integers(2, 32), size=some.integers(1, 7), data=some.data())
+def test_whole_numbers_come_back_from_as_few_bytes_as_they_need(bits: int, size: int, data: some.DataObject) -> None:
+    point = FixedPoint(size=size, update_bits=bits)
+    whole = some.integers(-point.most, point.most)
+    values = np.array(data.draw(some.lists(whole, min_size=size, max_size=size)), "<i4")
     body = pack_values(values, point)
-    assert len(body) == 5 * -(-bits // 8)
+    assert len(body) == size * -(-bits // 8)
     np.testing.assert_array_equal(unpack_values(body, point), values)
+    np.testing.assert_array_equal(unpack_values(memoryview(body), point), values)
 
 
 def test_vectors_of_another_length_are_refused() -> None:

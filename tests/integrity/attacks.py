@@ -416,9 +416,15 @@ def swap_two_tags() -> Verdict:
 def a_tag_that_is_no_element_of_the_field() -> Verdict:
     """The same residue in a second encoding would make two receipts of one round."""
     beyond = lambda tagged, tag: client.sign_tag(  # noqa: E731
-        tagged.ready.identity, tagged.header, tag.value % 2 + MERSENNE_127.prime
+        tagged.ready.identity, tagged.header, tag.value % 2 + 1 + MERSENNE_127.prime
     )
     return play_out(scene(), lies={"c000": beyond}).worst
+
+
+@attack(Verdict.TAG_SIG)
+def zero_written_as_the_prime() -> Verdict:
+    prime = lambda tagged, _: client.sign_tag(tagged.ready.identity, tagged.header, MERSENNE_127.prime)  # noqa: E731
+    return play_out(scene(), lies={"c000": prime}).worst
 
 
 @attack(Verdict.TAG_SIG)

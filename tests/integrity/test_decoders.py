@@ -123,13 +123,28 @@ def test_any_bytes_give_a_message_or_a_typed_error(name, data):
     fuzz(name, data.draw(st.one_of(st.binary(max_size=400), nearly(name), structured(name))))
 
 
+def _thousands(name: str) -> None:
+    @settings(max_examples=9000)
+    @given(st.one_of(st.binary(max_size=400), nearly(name), structured(name)))
+    def run(data: bytes) -> None:
+        fuzz(name, data)
+
+    run()
+
+
+# About half a minute of CPU for each decoder: `-m slow -k files` and `-m slow -k wire` run the halves apart.
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", DECODERS)
-@settings(max_examples=9000)
-@given(data=st.data())
-def test_a_hundred_thousand_messages_give_a_message_or_a_typed_error(name, data):
-    fuzz(name, data.draw(st.one_of(st.binary(max_size=400), nearly(name), structured(name))))
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", KEPT)
+def test_thousands_of_bytes_from_files_give_a_value_or_a_typed_error(name):
+    _thousands(name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", TRAVELS)
+def test_thousands_of_bytes_off_the_wire_give_a_message_or_a_typed_error(name):
+    _thousands(name)
 
 
 @given(st.lists(st.binary(max_size=40)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -139,23 +141,68 @@ def test_the_server_makes_in_one_pass_what_clients_compute(count):
     assert inspect(model, made.aggregate, count, point) == Step(True, made.aggregate_hash, made.next_model_hash)
 
 
-def test_the_server_reuses_memory_and_refuses_what_it_still_needs():
+class Hasty(Room):
+    """The control: its memory is free as soon as it was handed out."""
+
+    def vector(self, size, kind):
+        lent = super().vector(size, kind)
+        self._free[lent.nbytes].append(lent.base)
+        return lent
+
+
+def test_a_sum_in_memory_that_was_used_before_is_the_same():
     point, model = FixedPoint(size=5), np.arange(5, dtype="<f4")
     updates = [np.full(5, value, SMALL) for value in (7, -3, 11)]
-    room = Room(np.full(5, 99, SMALL), np.full(5, 99, "<f4"))
-    made, fresh = combine(updates, model, point, room), combine(updates, model, point)
-    assert made.aggregate is room.aggregate
-    assert made.next_model is room.next_model
-    assert made.aggregate.tolist() == fresh.aggregate.tolist() == [15] * 5
-    assert made.next_model.tobytes() == fresh.next_model.tobytes()
-    assert (made.aggregate_hash, made.next_model_hash) == (fresh.aggregate_hash, fresh.next_model_hash)
-    with pytest.raises(InvalidInput, match="model's own"):
-        combine(updates, model, point, Room(room.aggregate, model))
-    with pytest.raises(InvalidInput, match="expected one contiguous"):
-        combine(updates, model, point, Room(room.aggregate.astype(LARGE), room.next_model))
-    for short in (Room(room.aggregate[:4], room.next_model), Room(room.aggregate, room.next_model[:4])):
-        with pytest.raises(InvalidInput, match="5 coordinates"):
-            combine(updates, model, point, short)
+    room, fresh, places = Room(), combine(updates, model, point), set()
+    for _ in range(4):
+        made = combine(updates, model, point, room)
+        assert made.aggregate.tolist() == fresh.aggregate.tolist() == [15] * 5
+        assert made.next_model.tobytes() == fresh.next_model.tobytes()
+        assert (made.aggregate_hash, made.next_model_hash) == (fresh.aggregate_hash, fresh.next_model_hash)
+        places |= {made.aggregate.ctypes.data, made.next_model.ctypes.data}
+        made.aggregate[:], made.next_model[:] = 99, 99  # what is left there must not matter
+        del made
+    assert len(places) == 2
+
+
+HOLDS = {
+    "the vector": lambda vector: vector,
+    "a part": lambda vector: vector[2:],
+    "a part of a part": lambda vector: vector[1:][1:],
+    "its bytes": lambda vector: vector.view(np.uint8).data,
+    "a part of its bytes": lambda vector: memoryview(vector)[2:],
+    "a vector over a part of its bytes": lambda vector: np.frombuffer(vector[1:].data, "<u1"),
+    "something that holds it": lambda vector: [{"deep": (vector,)}],
+}
+
+
+def _unharmed(room, hold):
+    """Whether what is held is the same after the room has handed out more."""
+    lent = room.vector(5, SMALL)
+    lent[:] = np.arange(5)
+    held = hold(lent)
+    before = pickle.dumps(held if not isinstance(held, memoryview) else bytes(held))
+    del lent
+    more = [room.vector(5, kind) for kind in (SMALL, np.dtype("<f4"))]
+    for one in more:
+        one[:] = 99
+    return pickle.dumps(held if not isinstance(held, memoryview) else bytes(held)) == before
+
+
+@pytest.mark.parametrize("how", HOLDS)
+def test_memory_that_somebody_refers_to_is_never_used_again(how):
+    assert _unharmed(Room(), HOLDS[how])
+    assert not _unharmed(Hasty(), HOLDS[how])
+
+
+def test_memory_comes_back_when_the_last_view_of_it_is_gone():
+    room = Room()
+    first = room.vector(6, SMALL)
+    place, view = first.ctypes.data, first[3:]
+    del first
+    assert room.vector(6, SMALL).ctypes.data != place
+    del view
+    assert place in [one.ctypes.data for one in (room.vector(3, LARGE), room.vector(3, LARGE))]
 
 
 @pytest.mark.parametrize(("count", "kind"), [(256, SMALL), (257, LARGE)])

@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integrity.parties import Federation, federation, honest_round, identity, play_out, stage, verdict_of
+from integrity.parties import Federation, federation, honest_round, identity, play_out, registry_of, stage, verdict_of
 from integrity.processes import ClientProcess, play_round, processes
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
-from lrdp.integrity import blame, client, server, states
+from lrdp.integrity import blame, client, exact, server, states
 from lrdp.integrity.encoding import pack, unpack
+from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Tags
 from lrdp.integrity.rounds import Contribution, run_round
+from lrdp.integrity.schemes import sketch_client
 from lrdp.integrity.session import Method
 from lrdp.integrity.verdicts import Verdict
 
@@ -47,6 +49,38 @@ def test_a_round_through_disks_gives_the_receipts_of_a_round_in_memory(method):
             assert one.load().position == plain.clients[name].position
             assert one.load().model.tobytes() == plain.idle.model.tobytes()
         assert host.load().position == plain.idle.position
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_client_agrees_on_a_key_with_each_peer_once_a_session(monkeypatch, forgetful):
+    """The control forgets its half between rounds, and pays for it."""
+    agreed: list[tuple[str, bytes]] = []
+    agree = Identity.agree
+    monkeypatch.setattr(Identity, "agree", lambda self, key: agreed.append((self.name, key)) or agree(self, key))
+    world = federation(4, session=f"agreed on once, {forgetful}")
+    host, clients = processes(world)
+    for _ in range(3):
+        _, tags = play_round(host, clients, drawn(world))
+        for one in clients.values():
+            one.settle(tags)
+        if forgetful:
+            sketch_client.cache_clear()
+    assert len(set(agreed)) == 4 * 3
+    assert len(agreed) == 4 * 3 * (3 if forgetful else 1)
+
+
+def test_sessions_identities_and_registries_share_no_keys():
+    world = federation(3)
+    alike = replace(identity("c000"), agreement_secret=bytes(31) + b"\x01")
+    fewer = replace(world.session, registry=registry_of([identity("c000"), identity("c001")]))
+    halves = [
+        sketch_client(identity("c000"), world.session),
+        sketch_client(identity("c000"), replace(world.session, identifier=bytes(32))),
+        sketch_client(identity("c000"), fewer),
+        sketch_client(alike, world.session),
+    ]
+    assert len({half.pairwise.key("c001") for half in halves}) == 4
+    assert sketch_client(identity("c001"), world.session).pairwise.key("c000") == halves[0].pairwise.key("c001")
 
 
 def every_state(method: Method) -> dict[str, tuple[states.ClientState | states.ServerState, bytes, Callable]]:
@@ -322,3 +356,37 @@ def test_a_history_goes_on_after_everybody_restarted():
     _, tags = play_round(host, clients, drawn(world))
     finish(clients, tags)
     assert host.load().position.round == 2
+
+
+def _exact_half(peers, masked) -> bytes:
+    """What an exact client's half would be on disk with these peers and used masks, in this order."""
+    return pack(b"EXACT-CLIENT/v1", bytes(32), pack(*(pack(*peer) for peer in peers)), pack(*masked))
+
+
+FIRST, SECOND = (b"c001", b"\x01" * 32), (b"c002", b"\x02" * 32)
+LESS, MORE = b"\x03" * 32, b"\x04" * 32
+
+
+def test_an_exact_half_has_one_encoding():
+    half = _exact_half([FIRST, SECOND], [LESS, MORE])
+    assert exact.read_exact_client(identity("c000"), federation(3).session, half).encode() == half
+
+
+@pytest.mark.parametrize(
+    ("peers", "masked"),
+    [
+        ([SECOND, FIRST], [LESS]),
+        ([FIRST, FIRST], [LESS]),
+        ([FIRST, SECOND], [MORE, LESS]),
+        ([FIRST, SECOND], [LESS, LESS]),
+        ([FIRST, SECOND], [LESS[:31]]),
+        ([FIRST[:1], SECOND], [LESS]),
+        ([(*FIRST, b""), SECOND], [LESS]),
+        ([(b"C001", FIRST[1]), SECOND], [LESS]),
+        ([(FIRST[0], FIRST[1][:31]), SECOND], [LESS]),
+    ],
+)
+def test_an_exact_half_in_another_order_or_with_something_twice_is_malformed(peers, masked):
+    half = _exact_half(peers, masked)
+    with pytest.raises(NotVerified, match="MALFORMED"):
+        exact.read_exact_client(identity("c000"), federation(3).session, half)

@@ -16,7 +16,7 @@ from lrdp.federation.layout import Layout, raw, unpack_values
 from lrdp.federation.messages import Announcement, Closing, Done, Hello, Here, Work
 from lrdp.federation.orders import Order
 from lrdp.integrity import Position, Receipt, Wire, checks, endorse, server
-from lrdp.integrity.fixed_point import Model
+from lrdp.integrity.fixed_point import Model, Room
 from lrdp.integrity.schemes import transcript_challenge
 from lrdp.integrity.server import Gathering, Idle, Published
 
@@ -53,7 +53,8 @@ class Coordinator:
         self._written = 0
         self._standing: dict[str, int] = {}
         self._owed: dict[str, int] = {}
-        self._shown: tuple[Model, memoryview] | None = None
+        self._shown: memoryview | None = None
+        self._room = Room()  # each round takes the memory of those before it
 
     @property
     def round(self) -> int:
@@ -154,9 +155,9 @@ class Coordinator:
 
     def _model_bytes(self) -> memoryview:
         """The same object for all who need it in a round, so that it is serialised once."""
-        if self._shown is None or self._shown[0] is not self.model:
-            self._shown = self.model, raw(self.model)
-        return self._shown[1]
+        if self._shown is None:
+            self._shown = raw(self.model)
+        return self._shown
 
     def reached(self, name: str, done: Done) -> None:
         """What every Done tells: the ledger's head, and that the client is up to date."""
@@ -167,14 +168,14 @@ class Coordinator:
     def take(self, done: Done) -> str:
         """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
         gathering = _there(self._gathering)
-        values = unpack_values(done.values or b"", self._idle.position.session.parameters.point)
+        values = unpack_values(done.values or b"", self._idle.position.session.parameters.point, self._room)
         update = Wire(self._idle.position).read_update(done.update, raw(values))
         self._gathering = server.admit(server.enlist(gathering, update.pledge), update)
         return update.pledge.name
 
     def announce(self) -> tuple[Announcement, tuple[str, ...]]:
         """Sum what was admitted, and publish it to those whose it is."""
-        self._published, publish = server.publish(_there(self._gathering))
+        self._published, publish = server.publish(_there(self._gathering), self._room)
         self.write_down()
         head = Wire(self._idle.position).publish(publish)
         return Announcement(publish=head, aggregate=raw(publish.aggregate)), publish.header.names
@@ -211,7 +212,7 @@ class Coordinator:
         ended = Concluded(position, receipt, tags)
         self._owed.update(dict.fromkeys(ended.names, len(self._history)))
         self._history.append(ended)
-        self._gathering = self._published = None
+        self._gathering = self._published = self._shown = None
         return ended
 
     def give_up(self) -> None:

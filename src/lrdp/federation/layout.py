@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lrdp.errors import InvalidInput
 from lrdp.federation.frames import Body
-from lrdp.integrity.fixed_point import MODEL, SMALL, FixedPoint, Model, Whole
+from lrdp.integrity.fixed_point import MODEL, SMALL, FixedPoint, Model, Room, Whole
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,21 @@ def pack_values(values: Whole, point: FixedPoint) -> bytes:
     return values.view(np.uint8).reshape(-1, SMALL.itemsize)[:, : _width(point)].tobytes()
 
 
-def unpack_values(body: Body, point: FixedPoint) -> Whole:
-    """What ``pack_values`` packed; raises InvalidInput for another length."""
+def unpack_values(body: Body, point: FixedPoint, room: Room | None = None) -> Whole:
+    """What ``pack_values`` packed, in memory of ``room``; raises InvalidInput for another length."""
     width = _width(point)
     if len(body) != point.size * width:
         raise InvalidInput(f"an update of {point.size} coordinates has {point.size * width} bytes, got {len(body)}.")
-    values = np.zeros(point.size, SMALL)
-    # Into the upper bytes, and down again: the shift copies the sign.
-    columns = values.view(np.uint8).reshape(-1, SMALL.itemsize)
-    columns[:, SMALL.itemsize - width :] = np.frombuffer(body, np.uint8).reshape(-1, width)
-    values >>= 8 * (SMALL.itemsize - width)
+    values = (room or Room()).vector(point.size, SMALL)
+    # Each coordinate is read as the upper bytes of four, of which the lower are the end of the one before it; the shift
+    # drops those and copies the sign. Before the first ones nothing lies, so they are read alone.
+    others = SMALL.itemsize - width
+    alone = min(point.size, -(-others // width))
+    for at in range(alone):
+        values[at] = int.from_bytes(body[at * width : (at + 1) * width], "little", signed=True)
+    if alone < point.size:
+        whole = np.ndarray((point.size - alone,), SMALL, body, alone * width - others, (width,))
+        np.right_shift(whole, 8 * others, out=values[alone:])
     return values
 
 

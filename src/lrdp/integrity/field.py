@@ -30,13 +30,11 @@ class Field:
         Guarantees: exactly uniform if AES-CTR is a random function; the k-th element does not depend on ``count``.
         """
         stream = Cipher(algorithms.AES(digest(b"expand/v1", label, seed)), modes.CTR(bytes(16))).encryptor()
-        mask = (1 << self.bits) - 1
+        mask, width = (1 << self.bits) - 1, self.width
         elements: list[int] = []
         while len(elements) < count:
-            raw = stream.update(bytes(self.width * (count - len(elements))))
-            drawn = (
-                int.from_bytes(raw[at : at + self.width], "little") & mask for at in range(0, len(raw), self.width)
-            )
+            raw = stream.update(bytes(width * (count - len(elements))))
+            drawn = (int.from_bytes(raw[at : at + width], "little") & mask for at in range(0, len(raw), width))
             elements += [element for element in drawn if element < self.prime]
         return elements
 

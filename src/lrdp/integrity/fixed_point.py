@@ -6,6 +6,8 @@ is post-processing and leaves ε as it is. Everything streams in chunks that sta
 
 from __future__ import annotations
 
+import weakref
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -160,18 +162,31 @@ class Combined:
     next_model_hash: bytes
 
 
-@dataclass(frozen=True, eq=False)
 class Room:
-    """Memory for the next aggregate and model, to be overwritten: fresh memory can cost more than all arithmetic."""
+    """Memory that is used again once nobody refers to what lies in it: fresh memory can cost more than all arithmetic.
 
-    aggregate: Whole
-    next_model: Model
+    Guarantees: a vector stays as it is for as long as anybody holds it or a view of it.
+    """
+
+    def __init__(self) -> None:
+        self._free: defaultdict[int, list[memoryview]] = defaultdict(list)
+
+    def vector(self, size: int, kind: np.dtype[Any]) -> Whole:
+        """A vector of so many coordinates, with anything in it."""
+        free = self._free[size * kind.itemsize]
+        memory = free.pop() if free else np.empty(size * kind.itemsize, np.uint8).data
+        # A view refers to the array at the bottom. That is this vector and none below it, since a memoryview is no
+        # array: so the vector is gone when its last view is, and not before.
+        lent = np.frombuffer(memory, kind)
+        weakref.finalize(lent, free.append, memory).atexit = False
+        return lent
 
 
 def combine(updates: Sequence[Whole], model: Model, point: FixedPoint, room: Room | None = None) -> Combined:
     """A = Σ updates modulo 2^w, exact wherever each is in range, and θ' from it, chunk by chunk in the cache."""
     first, *others = updates
-    total, following = _room(point, point.sum_type(len(updates)), model, room)
+    room = room or Room()
+    total, following = room.vector(point.size, point.sum_type(len(updates))), room.vector(point.size, MODEL)
     of_aggregate, of_model = _aggregate_hasher(total), _model_hasher(model)
     scratch = np.empty(min(CHUNK, point.size))
     for part in chunks(point.size):
@@ -183,16 +198,6 @@ def combine(updates: Sequence[Whole], model: Model, point: FixedPoint, room: Roo
         _step(model[part], summed, float(len(updates) << point.fraction_bits), scratch[: summed.size], moved)
         of_model.update(moved.data)
     return Combined(total, following, of_aggregate.digest(), of_model.digest())
-
-
-def _room(point: FixedPoint, kind: np.dtype[Any], model: Model, room: Room | None) -> tuple[Whole, Model]:
-    if room is None:
-        return np.empty(point.size, kind), np.empty(point.size, MODEL)
-    if room.aggregate.size != point.size or room.next_model.size != point.size:
-        raise InvalidInput(f"the room must be for {point.size} coordinates.")
-    if np.may_share_memory(room.next_model, model):
-        raise InvalidInput("the room must not be the model's own: a round that fails goes back to it.")
-    return vector(room.aggregate, kind), vector(room.next_model, MODEL)
 
 
 def _aggregate_hasher(aggregate: Whole) -> _Hash:

@@ -7,6 +7,7 @@ server's half says what is admissible and what it relays.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from lrdp.errors import InvalidInput
@@ -100,8 +101,13 @@ class SketchClient:
         return b""
 
 
+@lru_cache(maxsize=16)
 def sketch_client(identity: Identity, session: Session) -> SketchClient:
-    """The client's half, with mask keys from the registry."""
+    """The client's half, with mask keys from the registry.
+
+    The same one for all rounds of a session, also of states read from disk: a peer's key is agreed on once. It opens
+    no more than the identity's own secret does, and masks are drawn from it anew for every PUBLISH.
+    """
     peers = {member.name: member.agreement_key for member in session.registry.members}
     return SketchClient(
         pairwise=Pairwise(identity=identity, session=session.digest, purpose=b"tagmask/v1", peers=peers)

@@ -106,7 +106,7 @@ def _registry(gathering: Gathering) -> Registry:
 def publish(gathering: Gathering, room: Room | None = None) -> tuple[Published, Publish]:
     """M3: sum the admitted updates and announce the roster, the aggregate and the model that follows.
 
-    They are written to ``room`` if given: the aggregate and the model of the round before, once nobody needs them.
+    Aggregate and model lie in ``room``, which uses the memory of rounds before again once nobody refers to it.
     """
     idle, position = gathering.idle, gathering.idle.position
     parameters = position.session.parameters

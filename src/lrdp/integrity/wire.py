@@ -8,7 +8,6 @@ has signed something else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,6 @@ from lrdp.integrity.verdicts import Verdict, rejection
 _TRAIN, _PLEDGE, _UPDATE, _PUBLISH, _TAG, _TAGS, _ACCEPT = (bytes([kind]) for kind in range(1, 8))
 _HINT_SIZE = 4
 _PLACE_SIZE = 2
-_PLEDGE_SIZE = _PLACE_SIZE + HASH_SIZE + SIGNATURE_SIZE
 _TYPES: dict[bytes, np.dtype[Any]] = {bytes([kind.itemsize]): kind for kind in (SMALL, LARGE)}
 
 
@@ -191,7 +189,7 @@ class Wire:
             model=_completed(reader, self.position.model),
             next_model=reader.take(HASH_SIZE),
             aggregate=reader.take(HASH_SIZE),
-            roster=tuple(self._read_pledge(reader) for _ in _counted(reader, _PLEDGE_SIZE)),
+            roster=tuple(self._read_pledge(reader) for _ in range(reader.varint())),
         )
 
     def _pledge(self, pledge: Pledge) -> bytes:
@@ -204,11 +202,3 @@ class Wire:
 def _read_tag(reader: Reader, name: str) -> Tag:
     value = int.from_bytes(reader.take(TAG_SIZE), "little")
     return Tag(name=name, value=value, signature=reader.take(SIGNATURE_SIZE))
-
-
-def _counted(reader: Reader, size: int) -> Iterable[int]:
-    """As many turns as the message says, if so many parts of ``size`` can be in it."""
-    count = reader.varint()
-    if count * size > reader.left:
-        raise rejection(Verdict.MALFORMED, f"cut short: {reader.left} bytes for {count} entries")
-    return range(count)
