@@ -26,6 +26,8 @@ from lrdp.training import (
     Task,
     check_gradients,
     check_records,
+    keep_freed_blocks,
+    return_large_blocks,
 )
 
 Loss = Callable[..., Tensor]
@@ -63,6 +65,7 @@ class Workbench:
 
     def __init__(self, task: LocalTask, settings: Settings) -> None:
         self._task, self._settings = task, settings
+        (keep_freed_blocks if task.execution.memory_limit is None else return_large_blocks)()
         self._rehearsed = ""
         self._checked: CheckedGradients | None = None
 

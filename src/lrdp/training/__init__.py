@@ -8,7 +8,7 @@ from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.inspection import Layer, Report, check
 from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, check_records
-from lrdp.training.memory import MemoryPlan, return_large_blocks
+from lrdp.training.memory import MemoryPlan, keep_freed_blocks, return_large_blocks
 from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
 from lrdp.training.progress import StepDone, progress_bar
 from lrdp.training.records import Dataset, TensorRecords
@@ -43,6 +43,7 @@ __all__ = [
     "check",
     "check_gradients",
     "check_records",
+    "keep_freed_blocks",
     "memory_plan",
     "private_update",
     "progress_bar",

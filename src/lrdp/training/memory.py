@@ -20,7 +20,8 @@ from lrdp.errors import InvalidInput, OutOfReach
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SCRATCH = 1.1  # what kernels allocate inside themselves, unseen from here
 _LARGE_BLOCK = 1 << 16
-_M_MMAP_THRESHOLD = -3  # of mallopt(3)
+_MANY = 2**31 - 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # of mallopt(3)
 
 
 def parse_bytes(text: str) -> int:
@@ -140,11 +141,25 @@ def process_bytes() -> int:
 
 
 def return_large_blocks() -> bool:
-    """Ask the C library to give blocks above 64 KiB back at once; for a client's process, before training.
+    """Ask the C library to give blocks above 64 KiB back at once: for a client's process whose memory is short.
 
     Without it glibc keeps freed blocks, and the process grows beyond what lives. Says whether it was possible.
     """
+    return _mallopt({_M_MMAP_MAX: _MANY, _M_MMAP_THRESHOLD: _LARGE_BLOCK, _M_TRIM_THRESHOLD: _LARGE_BLOCK})
+
+
+def keep_freed_blocks() -> bool:
+    """Ask the C library to keep what one step frees for the next: for a client's process that has the memory.
+
+    Without it the system takes large blocks back and hands them out again page by page, each time filled with zeros.
+    Says whether it was possible.
+    """
+    return _mallopt({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: _MANY})
+
+
+def _mallopt(settings: Mapping[int, int]) -> bool:
     try:
-        return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK))
+        library = ctypes.CDLL(None)
+        return all(library.mallopt(name, value) for name, value in settings.items())
     except (AttributeError, OSError):
         return False

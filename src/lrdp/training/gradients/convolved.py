@@ -106,15 +106,20 @@ class Convolved:
         return torch.bmm(patches.transpose(1, 2), patches)
 
     def _pixel_gram(self, part: slice) -> Tensor:
-        """Inner products of raw pixels, added up over the kernel's elements: no patch is ever copied."""
+        """Inner products of raw pixels, added up over the kernel's elements: no patch is ever copied.
+
+        A place of the kernel moves both pixels alike, so the sums can be taken along one axis after the other.
+        """
         padded = self.geometry.padded(self.inputs[part])
-        sizes, places = padded.shape[2:], tuple(self.outputs.shape[2:])
+        sizes, places = padded.shape[2:], self.outputs.shape[2:]
         pixels = self._by_group(padded)
         gram = torch.bmm(pixels.transpose(1, 2), pixels).view(-1, *sizes, *sizes)
-        total = gram.new_zeros(len(gram), *places, *places)
-        for window in self.geometry.windows(places):
-            total += gram[(slice(None), *window, *window)]
-        return total.view(len(gram), self._places, self._places)
+        for axis, length in enumerate(places):
+            first, *others = [_both(gram, axis, window) for window in self.geometry.windows(axis, length)]
+            gram = first + others.pop() if others else first
+            for other in others:
+                gram += other
+        return gram.reshape(len(gram), self._places, self._places)
 
     def rows(self, chosen: slice) -> Tensor:
         return self.geometry.weight_gradients(self.inputs[chosen], self.outputs[chosen])
@@ -133,3 +138,10 @@ class Convolved:
     @classmethod
     def join(cls, uses: Sequence[Convolved]) -> Gradient:
         return Mixed(tuple(uses), len(uses[0].inputs))
+
+
+def _both(gram: Tensor, axis: int, window: slice) -> Tensor:
+    """The part of a Gram matrix [rows, sizes…, sizes…] whose pixels both lie in ``window`` along ``axis``."""
+    whole = (slice(None),)
+    here = whole * axis + (window,)
+    return gram[whole + here + whole * (gram.dim() // 2 - axis - 1) + here]

@@ -46,15 +46,11 @@ class Geometry:
         view = view.permute(0, 1, *range(2 + spatial, 2 + 2 * spatial), *range(2, 2 + spatial))
         return view.reshape(inputs.shape[0], self.groups, prod(self.shape[1:]), -1)
 
-    def windows(self, places: tuple[int, ...]) -> list[tuple[slice, ...]]:
-        """For each kernel element, the padded pixels it meets as it visits all output places."""
-        offsets = torch.cartesian_prod(*(torch.arange(size) for size in self.kernel)).reshape(-1, len(self.kernel))
+    def windows(self, axis: int, length: int) -> list[slice]:
+        """For each of the kernel's places along ``axis``, the padded pixels it meets on its way over ``length``."""
+        stride, reach = self.stride[axis], self.stride[axis] * (length - 1) + 1
         return [
-            tuple(
-                slice(offset * dilation, offset * dilation + stride * (length - 1) + 1, stride)
-                for offset, dilation, stride, length in zip(kernel, self.dilation, self.stride, places, strict=True)
-            )
-            for kernel in offsets.tolist()
+            slice(at * self.dilation[axis], at * self.dilation[axis] + reach, stride) for at in range(self.kernel[axis])
         ]
 
     def weight_gradient(self, inputs: Tensor, outputs: Tensor, weight: Tensor) -> Tensor:
