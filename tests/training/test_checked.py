@@ -11,7 +11,7 @@ from lrdp.errors import Unsupported
 from lrdp.training import CrossEntropy, TensorRecords, check_gradients, private_update, verification
 from lrdp.training.local_steps import prepared
 from lrdp.training.memory import LiveBytes, footprint
-from training.cases import RECORDS, fixed, keys, model, receipt, task
+from training.cases import RECORDS, fixed, keys, model, receipt, run, task
 
 
 class Counting(CrossEntropy):
@@ -61,6 +61,34 @@ def test_a_check_of_something_else_is_not_believed(change):
     changed = change(given)
     with prepared(fixed(), changed) as ready:
         assert ready.checked is not given.checked
+
+
+class Shifted(nn.Module):
+    """A raw weight, and an argument that all examples share, by chance as long as the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(5))
+
+    def forward(self, inputs, shared):
+        return inputs * self.scale + (shared[:, None] * self.scale).sum(0)
+
+
+class Sharing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shifted, self.inner = Shifted(), model()
+
+    def forward(self, inputs):
+        return self.inner(self.shifted(inputs, torch.linspace(-1.0, 2.0, 13)))
+
+
+def test_a_checked_task_makes_the_same_update():
+    """Of what is shared, a batch of one size cannot tell: the check's two sizes did, and that is kept with it."""
+    given = task(model=Sharing())
+    checked = replace(given, checked=check_gradients(fixed(batch=13), given))
+    plainly, kept = run(fixed(batch=13), given), run(fixed(batch=13), checked)
+    assert all(torch.equal(plainly[name], kept[name]) for name in plainly)
 
 
 class Gated(nn.Module):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lrdp.training.layers import Fallback
+
 
 @dataclass(frozen=True)
 class Peaks:
@@ -22,8 +24,10 @@ class CheckedGradients:
     """A model and a loss whose per-example gradients were found right, and what a pass over them takes.
 
     ``subject`` is all that was checked: the very modules, their modes, the loss, the records' form. Not the weights:
-    right gradients are a matter of code, and who chooses the weights must not choose what is found.
+    right gradients are a matter of code, and who chooses the weights must not choose what is found. ``fallback`` has
+    learnt from batches of two sizes which arguments have a row for each example; one size alone can deceive.
     """
 
     subject: tuple[Any, ...]
     peaks: Peaks
+    fallback: Fallback

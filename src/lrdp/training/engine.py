@@ -46,7 +46,7 @@ class Engine:
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
         self._model, self._loss, self.forward_dtype = model, loss, forward_dtype
-        self._plan, self._fallback = plan(model), Fallback()
+        self._plan, self.fallback = plan(model), Fallback()
         self._handles: list[RemovableHandle] = []
         self._tape: Tape | None = None
 
@@ -55,8 +55,7 @@ class Engine:
             self._handles.append(module.register_forward_pre_hook(self._one_row_each, with_kwargs=True))
             self._handles.append(module.register_forward_hook(partial(self._record, rule), with_kwargs=True))
         for module in self._plan.fallbacks:
-            hook = partial(self._record, self._fallback)
-            self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._record_again, with_kwargs=True))
         for module, expression in self._plan.expressions.items():
             module.forward = partial(self._express, expression, module, module.forward)
         return self
@@ -114,6 +113,9 @@ class Engine:
     def _record(self, rule: Rule | Fallback, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if self._tape is not None:
             rule.watch(Call(self._tape, module, args, kwargs, output))
+
+    def _record_again(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self._record(self.fallback, module, args, kwargs, output)
 
     def _express(
         self, expression: Expression, module: nn.Module, original: Callable[..., Any], *args: Any, **kwargs: Any

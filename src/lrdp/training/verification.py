@@ -44,8 +44,9 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     """What ``task`` brings along from an earlier check of the same code, or else the outcome of one made now."""
     subject = _subject(engine, task, reader)
     if task.checked is not None and task.checked.subject == subject:
+        engine.fallback = task.checked.fallback
         return task.checked
-    return CheckedGradients(subject, _verify(engine, task.model, task.loss, reader))
+    return CheckedGradients(subject, _verify(engine, task.model, task.loss, reader), engine.fallback)
 
 
 def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
