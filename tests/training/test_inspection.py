@@ -48,7 +48,7 @@ def test_check_names_the_rule_of_every_layer():
         nn.ReLU(),
     )
     report = check(model)
-    rules = ["convolution", "normalisation", "recurrent", "multi-head attention", "embedding", "fallback"]
+    rules = ["convolution", "group normalisation", "recurrent", "multi-head attention", "embedding", "fallback"]
     assert [layer.rule for layer in report.layers] == rules
     assert all(layer.cost for layer in report.layers)
     assert report.trainable

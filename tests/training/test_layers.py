@@ -93,6 +93,25 @@ def test_normalisations(dtype, count, sizes, which):
     exact(layer, (torch.randn(count, *shape),), dtype)
 
 
+class SharedPattern(nn.Module):
+    """Multiplies every example with the same normalised pattern."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 4)
+
+    def forward(self, inputs):
+        return inputs * self.norm(torch.arange(4.0, dtype=inputs.dtype).square()[None])
+
+
+@pytest.mark.parametrize("frozen", [None, "weight", "bias"])
+def test_group_normalisation_of_what_all_examples_share(frozen):
+    model = SharedPattern()
+    if frozen:
+        getattr(model.norm, frozen).requires_grad_(False)
+    exact(model, (torch.randn(5, 4),), torch.float64)
+
+
 @few
 @given(
     st.sampled_from([nn.LSTM, nn.GRU, nn.RNN]),

@@ -101,14 +101,7 @@ class Engine:
         return torch.autocast(self.device.type, dtype=self.forward_dtype)
 
     def _one_row_each(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Give every example its own row of an input shared by all, such as positions [1, steps].
-
-        Otherwise the examples' gradients would be added up in the one row before they can be clipped.
-        """
-        tape = self._tape
-        if tape is None or not args or args[0].dim() == 0 or len(args[0]) != 1 or tape.rows == 1:
-            return None
-        return (args[0].expand(tape.rows, *args[0].shape[1:]), *args[1:]), kwargs
+        return None if self._tape is None or not args else ((self._tape.one_row_each(args[0]), *args[1:]), kwargs)
 
     def _record(self, rule: Rule | Fallback, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if self._tape is not None:

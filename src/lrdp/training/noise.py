@@ -1,4 +1,4 @@
-"""Gaussian noise that no float betrays: 53-bit uniforms, Box–Muller in float64, snapped to a grid before the cast.
+"""Gaussian noise that no float betrays: 52-bit uniforms, Box–Muller in float64, snapped to a grid before the cast.
 
 In float32, a quarter of the outputs at σ = 1 can arise only with some record or only without it (docs/pitfalls.md).
 Here sum and noise meet in float64, and what is released is a multiple of 2^-20 of the noise's own scale.
@@ -46,7 +46,7 @@ class Noise:
             part.copy_(noisy.round_().mul_(self._step))
 
     def _in_steps(self, count: int) -> Tensor:
-        """``count`` normals by Box and Muller, tails to 8.57 deviations, in units of the grid's step.
+        """``count`` normals by Box and Muller, tails to 8.49 deviations, in units of the grid's step.
 
         The step is a power of two, so what is counted in it loses nothing. Each call overwrites the one before.
         """

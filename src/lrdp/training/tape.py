@@ -71,6 +71,14 @@ class Tape:
             shares.append((bias, Dense(outputs.sum(1))))
         return shares
 
+    def one_row_each(self, values: Tensor) -> Tensor:
+        """``values``, with every example's own row of what is shared by all, such as positions [1, steps].
+
+        Otherwise the examples' gradients would be added up in the one row before they can be clipped.
+        """
+        shared = values.dim() > 0 and len(values) == 1
+        return values.expand(self.rows, *values.shape[1:]) if shared else values
+
     def by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
         """``values`` as [rows, terms, width], in the parameters' type."""
         if values.shape[0] % self.rows:

@@ -11,7 +11,7 @@ from torch import Tensor
 from lrdp.training.clipping import wide
 
 TRANSIENT_BYTES = 8 << 20  # what one operation may hold for a moment, beyond its result
-KEPT_BYTES = 32 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
+KEPT_BYTES = 48 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
 
 
 class Gradient(Protocol):

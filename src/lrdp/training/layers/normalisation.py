@@ -63,13 +63,8 @@ def _by_row(tape: Tape, sums: Tensor) -> Dense:
     return Dense(tape.by_row(sums, sums.dtype).sum(1))
 
 
-def group_norm(module: Any, inputs: Tensor) -> Tensor:
-    """The input of a ``GroupNorm``, before weight and bias."""
-    return functional.group_norm(inputs, module.num_groups, None, None, module.eps)
-
-
 def layer_norm(module: Any, inputs: Tensor) -> Tensor:
-    """The same for ``LayerNorm``."""
+    """The input of a ``LayerNorm``, before weight and bias."""
     return functional.layer_norm(inputs, module.normalized_shape, None, None, module.eps)
 
 

@@ -36,13 +36,18 @@ class Call:
 
     def check_rows(self) -> None:
         """Refuse an input whose first dimension cannot be the examples'."""
-        first = self.input.shape[0] if self.input.dim() else 0
-        if first == 0 or first % self.tape.rows:
-            raise Unsupported(
-                f"{type(self.module).__name__} was given an input of shape {tuple(self.input.shape)} in a batch of "
-                f"{self.tape.rows}: its first dimension must be the examples' (batch_first=True, positions with one "
-                f"row per example or a leading 1)."
-            )
+        check_rows(self.tape, self.module, self.input)
+
+
+def check_rows(tape: Tape, module: Any, inputs: Tensor) -> None:
+    """Refuse ``inputs`` of ``module`` whose first dimension cannot be the examples'."""
+    first = inputs.shape[0] if inputs.dim() else 0
+    if first == 0 or first % tape.rows:
+        raise Unsupported(
+            f"{type(module).__name__} was given an input of shape {tuple(inputs.shape)} in a batch of {tape.rows}: its "
+            f"first dimension must be the examples' (batch_first=True, positions with one row per example or a "
+            f"leading 1)."
+        )
 
 
 class Rule(Protocol):
@@ -57,7 +62,7 @@ class Rule(Protocol):
 
 
 class Expression(Protocol):
-    """A kind of layer written anew from recorded linear maps, because its own kernel hides what flows inside."""
+    """A kind of layer written anew, because its own kernel hides what flows inside or adds it up over examples."""
 
     name: ClassVar[str]
     cost: ClassVar[str]

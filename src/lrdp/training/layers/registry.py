@@ -8,6 +8,7 @@ from lrdp.training.layers import normalisation
 from lrdp.training.layers.attention import AttentionExpression
 from lrdp.training.layers.convolution import ConvolutionRule
 from lrdp.training.layers.embedding import EmbeddingRule
+from lrdp.training.layers.group_norm import GroupNormExpression
 from lrdp.training.layers.linear import LinearRule, TransposedLinearRule
 from lrdp.training.layers.normalisation import NormalisationRule
 from lrdp.training.layers.protocol import Expression, Rule
@@ -23,7 +24,6 @@ _RULES: dict[type[nn.Module], Rule] = {
     nn.Conv2d: _CONVOLUTION,
     nn.Conv3d: _CONVOLUTION,
     nn.Embedding: EmbeddingRule(),
-    nn.GroupNorm: NormalisationRule(normalisation.group_norm, channels_last=False),
     nn.InstanceNorm1d: _INSTANCE_NORM,
     nn.InstanceNorm2d: _INSTANCE_NORM,
     nn.InstanceNorm3d: _INSTANCE_NORM,
@@ -33,6 +33,7 @@ _RULES: dict[type[nn.Module], Rule] = {
 # By name, so that nothing is imported for layers that nobody uses.
 _RULES_BY_NAME: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": TransposedLinearRule()}
 _EXPRESSIONS: dict[type[nn.Module], Expression] = {
+    nn.GroupNorm: GroupNormExpression(),
     nn.LSTM: _RECURRENT,
     nn.GRU: _RECURRENT,
     nn.RNN: _RECURRENT,
