@@ -1,7 +1,6 @@
 """Every message has one encoding, and any other bytes are refused by name, never by accident."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +27,6 @@ from lrdp.federation.messages import (
     read_message,
     to_frame,
 )
-from lrdp.federation.standing import Standing
 from lrdp.integrity import FixedPoint
 
 EXAMPLES = [
@@ -187,15 +185,3 @@ def test_an_order_is_read_as_it_was_written(order: Order) -> None:
 def test_an_order_that_is_not_understood_is_refused_whole(text: bytes) -> None:
     with pytest.raises(InvalidInput):
         Order.decode(text)
-
-
-# ------------------------------------------------------------------------------------------------------------ standing
-def test_a_damaged_standing_is_not_believed_and_nothing_breaks(tmp_path: Path) -> None:
-    from lrdp.integrity import new_identity
-
-    standing = Standing(tmp_path / "session")
-    for content in (b"", b"\x05abc", b"\xff" * 50):
-        (tmp_path / "session" / "state").write_bytes(content)
-        assert standing.load(new_identity("hospital-1")) is None
-    assert standing.agreed() is None
-    assert standing.waiting() == (0, 0)

@@ -86,7 +86,11 @@ def _width(point: FixedPoint) -> int:
 
 def pack_values(values: Whole, point: FixedPoint) -> bytes:
     """An update in three bytes a coordinate where 24 bits suffice."""
-    return values.view(np.uint8).reshape(-1, SMALL.itemsize)[:, : _width(point)].tobytes()
+    width = _width(point)
+    body = bytearray(values.size * width + SMALL.itemsize - width)
+    # Whole coordinates, each over the upper bytes of the one before it: numpy assigns from the first to the last.
+    np.ndarray(values.shape, SMALL, body, 0, (width,))[:] = values
+    return bytes(memoryview(body)[: values.size * width])
 
 
 def unpack_values(body: Body, point: FixedPoint, room: Room | None = None) -> Whole:

@@ -2,24 +2,51 @@
 
 The ledger alone is the memory of what was spent. If what is kept here is lost, the client joins again with receipts,
 and nothing else happens.
+
+A process that lives on remembers what it saved or checked, so it need not read and hash it again. Vectors are large, so
+it holds them as maps of their files, which cost no memory of its own; and files are written over rather than made anew.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
+from weakref import ref
 
 import numpy as np
 
 from lrdp.errors import LrdpError
+from lrdp.federation.catching_up import last_verified
 from lrdp.integrity import Identity, states
 from lrdp.integrity.encoding import as_number, number, pack, unpack
 from lrdp.integrity.fixed_point import Whole
+from lrdp.integrity.keys import Member
 from lrdp.integrity.states import ClientState
+
+
+@dataclass(frozen=True)
+class Known:
+    """A state as it was saved, and the same state on the files that its vectors were saved in."""
+
+    saved: bytes = b""
+    files: Mapping[str, str] = field(default_factory=dict)
+    vectors: Mapping[str, Whole] = field(default_factory=dict)
+    state: ClientState | None = None
+
+    @property
+    def member(self) -> Member | None:
+        """Whose state it is."""
+        return None if self.state is None else last_verified(self.state).identity.member
+
+    def stored(self) -> list[tuple[Whole, str]]:
+        """The vectors, and where each lies."""
+        return [(vector, self.files[name]) for name, vector in self.vectors.items()]
 
 
 class Standing:
@@ -27,7 +54,9 @@ class Standing:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._stored: list[tuple[Whole, str]] = []
+        self._known = Known()
+        self._written: list[tuple[Whole, str]] = []
+        self._maps: list[tuple[ref[Whole], str]] = []
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @contextmanager
@@ -38,7 +67,7 @@ class Standing:
             try:
                 yield
             finally:
-                self._stored = []  # vectors are large: none is held between two messages
+                self._written = []  # from here on, the files hold them
 
     def agreed(self) -> bytes | None:
         """The session that was agreed on last, as it was proposed."""
@@ -50,6 +79,7 @@ class Standing:
         for path in self._folder.iterdir():
             if path.name != "lock":
                 path.unlink()
+        self._known, self._written = Known(), []
         _replace(self._folder / "agreed", proposed)
 
     def accepted(self) -> bytes:
@@ -79,34 +109,46 @@ class Standing:
         What a power failure cut off is not believed, and receipts bring the client back.
         """
         try:
-            data, *named = unpack((self._folder / "state").read_bytes())
-            files = {name.decode(): file.decode() for name, file in map(unpack, named)}
-            vectors = {name: np.load(self._folder / file, allow_pickle=False) for name, file in files.items()}
-            state = states.decode_client(data, identity, vectors)
+            saved = (self._folder / "state").read_bytes()
+            if self._known.saved != saved or self._known.member != identity.member:
+                data, *named = unpack(saved)
+                files = {name.decode(): file.decode() for name, file in map(unpack, named)}
+                vectors = {name: self._map(file) for name, file in files.items()}
+                self._known = Known(saved, files, vectors, states.decode_client(data, identity, vectors))
         except (OSError, ValueError, EOFError, LrdpError):
-            return None
-        self._stored = [(vectors[name], file) for name, file in files.items()]
-        return state
+            self._known = Known()
+        return self._known.state
 
     def save(self, state: ClientState) -> None:
         """Replace the saved state in one step; a vector that is on disk already is not written again."""
-        vectors = states.client_vectors(state)
-        files = {name: self._file_of(name, vector) for name, vector in vectors.items()}
+        files = {name: self._file_of(vector) for name, vector in states.client_vectors(state).items()}
         named = [pack(name.encode(), file.encode()) for name, file in files.items()]
-        _replace(self._folder / "state", pack(states.encode_client(state), *named))
-        self._stored = [(vectors[name], file) for name, file in files.items()]
-        for path in self._folder.glob("state-*.npy"):
-            if path.name not in files.values():
-                path.unlink()
+        saved = pack(states.encode_client(state), *named)
+        _replace(self._folder / "state", saved)
+        vectors = {name: self._map(file) for name, file in files.items()}
+        self._known = Known(saved, files, vectors, states.on_vectors(state, vectors))
 
-    def _file_of(self, name: str, vector: Whole) -> str:
-        for known, file in self._stored:
+    def _file_of(self, vector: Whole) -> str:
+        for known, file in (*self._written, *self._known.stored()):
             if known is vector:
                 return file
-        file = f"state-{name}-{os.urandom(8).hex()}.npy"
+        file = self._spare_file()
         with _private(self._folder / file) as stream:
             np.save(stream, vector, allow_pickle=False)
+            stream.truncate()
+        self._written.append((vector, file))
         return file
+
+    def _spare_file(self) -> str:
+        """One that neither the saved state needs nor anybody who holds a map of it, or a view of that."""
+        self._maps = [(mapped, file) for mapped, file in self._maps if mapped() is not None]
+        used = {file for _, file in (*self._written, *self._known.stored(), *self._maps)}
+        return next(file for number in count() if (file := f"vector-{number}.npy") not in used)
+
+    def _map(self, file: str) -> Whole:
+        mapped = np.load(self._folder / file, mmap_mode="r", allow_pickle=False)
+        self._maps.append((ref(mapped), file))
+        return np.asarray(mapped)
 
 
 def _private(path: Path) -> BinaryIO:

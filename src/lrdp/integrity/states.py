@@ -13,6 +13,7 @@ write the file can write a state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import singledispatch
 
 from lrdp.errors import InvalidInput
@@ -66,6 +67,24 @@ def encode_client(state: ClientState) -> bytes:
 def client_vectors(state: ClientState) -> dict[str, Whole]:
     """What ``decode_client`` wants back: model, values, sent if it is not the values, aggregate."""
     return _vectors(state)
+
+
+def on_vectors(state: ClientState, vectors: Vectors) -> ClientState:
+    """The same state on other memory: ``vectors`` are ``client_vectors(state)``, equal in every coordinate."""
+    if isinstance(state, Tagged):
+        return replace(state, committed=_committed_on(state.committed, vectors), aggregate=vectors["aggregate"])
+    if isinstance(state, Committed):
+        return _committed_on(state, vectors)
+    return _begun_on(state, vectors) if isinstance(state, Begun) else replace(state, model=vectors["model"])
+
+
+def _committed_on(state: Committed, vectors: Vectors) -> Committed:
+    values = vectors["values"]
+    return replace(state, begun=_begun_on(state.begun, vectors), values=values, sent=vectors.get("sent", values))
+
+
+def _begun_on(state: Begun, vectors: Vectors) -> Begun:
+    return replace(state, ready=replace(state.ready, model=vectors["model"]))
 
 
 def decode_client(data: bytes, identity: Identity, vectors: Vectors) -> ClientState:
