@@ -49,7 +49,7 @@ class Setting:
 # "epoch": one pass over the 5,000 records that each client has in the paper, which makes five of them a round.
 SETTINGS = {
     "vgg11_10": Setting(10, 4, 6),
-    "vgg11_100": Setting(100, 2, 1, tuned=False),
+    "vgg11_100": Setting(100, 2, 3, tuned=False),
     "vgg11_3_epoch": Setting(3, 2, 39),
 }
 QUICK = {"vgg11_10": Setting(4, 3, 2)}

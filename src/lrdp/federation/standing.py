@@ -36,7 +36,6 @@ class Known:
 
     saved: bytes = b""
     files: Mapping[str, str] = field(default_factory=dict)
-    vectors: Mapping[str, Whole] = field(default_factory=dict)
     state: ClientState | None = None
 
     @property
@@ -46,7 +45,8 @@ class Known:
 
     def stored(self) -> list[tuple[Whole, str]]:
         """The vectors, and where each lies."""
-        return [(vector, self.files[name]) for name, vector in self.vectors.items()]
+        vectors = {} if self.state is None else states.client_vectors(self.state)
+        return [(vector, self.files[name]) for name, vector in vectors.items()]
 
 
 class Standing:
@@ -114,7 +114,7 @@ class Standing:
                 data, *named = unpack(saved)
                 files = {name.decode(): file.decode() for name, file in map(unpack, named)}
                 vectors = {name: self._map(file) for name, file in files.items()}
-                self._known = Known(saved, files, vectors, states.decode_client(data, identity, vectors))
+                self._known = Known(saved, files, states.decode_client(data, identity, vectors))
         except (OSError, ValueError, EOFError, LrdpError):
             self._known = Known()
         return self._known.state
@@ -126,7 +126,7 @@ class Standing:
         saved = pack(states.encode_client(state), *named)
         _replace(self._folder / "state", saved)
         vectors = {name: self._map(file) for name, file in files.items()}
-        self._known = Known(saved, files, vectors, states.on_vectors(state, vectors))
+        self._known = Known(saved, files, states.on_vectors(state, vectors))
 
     def _file_of(self, vector: Whole) -> str:
         for known, file in (*self._written, *self._known.stored()):

@@ -63,6 +63,10 @@ registry_sha256 = ""
 [release]
 # What may leave besides the noised update: nothing.
 metrics = []
+
+# For `lrdp guard`: what is trained is this client's own code, wherever the app comes from that asks for it.
+# [task]
+# module = "package.module:name"
 """
 
 
