@@ -108,14 +108,14 @@ class Participant:
     def hello(self, hello: Hello) -> Here:
         """Enter the session, if its registry is the one the policy pins and its model is the client's own."""
         identity, proposed = self._home.identity(), to_frame(hello).head
-        agreed_session(hello, self._home.policy(), identity, self._bench.layout)
+        session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
         if proposed != self._standing.agreed():
             self._standing.agree(proposed)
-        state = self._standing.load(identity)
-        if state is None:
-            return Here(name=identity.name, round=0, head=NOWHERE)
-        position = last_verified(state).position
-        return Here(name=identity.name, round=position.round, head=position.head, accept=self._standing.accepted())
+        state, here = self._standing.load(identity), Here(name=identity.name, round=0, head=NOWHERE)
+        if state is not None:
+            position = last_verified(state).position
+            here = replace(here, round=position.round, head=position.head, accept=self._standing.accepted())
+        return replace(here, signature=identity.sign(*here.claim(session.digest)))
 
     def work(self, work: Work) -> Done:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""

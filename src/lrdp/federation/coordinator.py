@@ -87,9 +87,11 @@ class Coordinator:
         if self._owed.get(here.name) != self._standing[here.name]:
             self._owed.pop(here.name, None)  # it has lost its tag
 
-    def is_member(self, name: str) -> bool:
-        """Whether the registry holds that name."""
-        return name in self._idle.position.session.registry.by_name
+    def knows(self, here: Here) -> bool:
+        """Whether a member of the registry said so, with its keys: nobody can stand in another's place."""
+        session = self._idle.position.session
+        member = session.registry.by_name.get(here.name)
+        return member is not None and member.signed(here.signature, *here.claim(session.digest))
 
     def forget(self, name: str) -> None:
         """Whoever declined may have lost its place: it is asked again."""

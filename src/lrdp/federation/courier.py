@@ -59,11 +59,11 @@ class Courier:
         asked = self._nodes.greetings(unknown, self._coordinator.hello, self.timeout)
         replies = self._grid.send_and_receive(asked, timeout=self.timeout) if asked else []
         for node, answer in self._nodes.answered(asked, replies).items():
-            if isinstance(answer, Here) and self._coordinator.is_member(answer.name):
+            if isinstance(answer, Here) and self._coordinator.knows(answer):
                 self._nodes.introduce(node, answer)
                 self._coordinator.greet(answer)
             else:
-                reason = answer.code if isinstance(answer, Declined) else "no member of the registry"
+                reason = answer.code if isinstance(answer, Declined) else "it did not answer with the keys of a member"
                 _LOG.warning("node %d is not in the session: %s", node, reason)
         return self._nodes.names(ids)
 

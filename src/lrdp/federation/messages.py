@@ -35,6 +35,11 @@ class Here:
     round: int
     head: bytes
     accept: bytes = b""
+    signature: bytes = b""
+
+    def claim(self, session: bytes) -> tuple[bytes, ...]:
+        """What is signed: a session is named by its server's fresh nonce, so no answer of another one counts."""
+        return b"here/v1", session, number(self.round), self.head
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

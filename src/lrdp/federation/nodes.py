@@ -19,7 +19,7 @@ SILENT: Final = Declined(code="silent")
 
 
 class Nodes:
-    """Who is there. A node's name is what it says of itself; that it is true, its signatures show."""
+    """Who is there, by the names of the registry."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
