@@ -75,7 +75,7 @@ def assert_no_gradient_is_used_twice(sum_of_gradients):
 
 def ours(given):
     with prepared(fixed(), task(model=given)) as ready:
-        totals = ready.clipped_sum(Draw(records=np.arange(13, dtype=np.int64), rows=13))
+        totals = ready.clipped_sum(Draw(np.arange(13, dtype=np.int64)))
         return torch.cat([totals[parameter].flatten() for parameter in given.parameters()])
 
 

@@ -227,7 +227,7 @@ def test_bfloat16_forward_is_close_and_clips_what_it_sums():
 
     totals = {}
     with Engine(model, loss, torch.bfloat16) as engine:
-        engine.accumulate(batch, 5, lambda squares: (1e-2 / squares.sqrt()).clamp(max=1.0), totals)
+        engine.accumulate(batch, 5, lambda lengths: (1e-2 / lengths.squares.sqrt()).clamp(max=1.0), totals)
     found = torch.cat([totals[p].flatten() for p in model.parameters()])
     truth = clipped(gradients_one_by_one(model, sum_of_squares, batch, 5), 1e-2).sum(0)
     assert float((found - truth).norm()) <= 0.03 * float(truth.norm())
@@ -248,9 +248,9 @@ def live_after_the_backward_pass():
     model = nn.Sequential(*(nn.LayerNorm(100) for _ in range(6)))
     live = []
 
-    def weigh(squares):
+    def weigh(lengths):
         live.append(meter._live)
-        return torch.ones(len(squares))
+        return torch.ones(len(lengths.squares))
 
     inputs = torch.randn(5, 40, 100)
     with Engine(model, sum_of_squares) as engine, LiveBytes() as meter:

@@ -18,7 +18,7 @@ from lrdp.accounting import FixedSizeGaussian, Gaussian, PoissonGaussian, Trunca
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.keystream import Keystream
 from lrdp.training.noise import Noise, grid_step
-from lrdp.training.sampling import bernoulli_subset, rows_of, sampler_for, uniform_subset
+from lrdp.training.sampling import EMPTY, bernoulli_subset, placed, rows_of, sampler_for, uniform_subset
 
 # Statistical tests use fixed keys: a failure is everyone's failure, and the controls show that they can fail.
 KEY = bytes(range(32))
@@ -99,6 +99,11 @@ def test_every_subset_is_equally_likely():
     assert stats.chisquare(list(counts.values())).pvalue > 1e-4
 
 
+def drawn(sampler, stream):
+    slots = sampler.draw(stream).slots
+    return slots[slots != EMPTY]
+
+
 def overlaps(draw, pairs=400):
     batches = [set(draw().tolist()) for _ in range(pairs + 1)]
     return [len(first & second) for first, second in pairwise(batches)]
@@ -114,7 +119,7 @@ def overlap_is_hypergeometric(found, records=211, batch=37):
 
 def test_consecutive_batches_overlap_as_independent_draws_do():
     sampler, stream = fixed(), Keystream(KEY)
-    assert overlap_is_hypergeometric(overlaps(lambda: sampler.draw(stream).records))
+    assert overlap_is_hypergeometric(overlaps(lambda: drawn(sampler, stream)))
 
 
 def test_control_shuffled_epochs_do_not():
@@ -132,7 +137,7 @@ def pair_frequencies(sampler, steps=4000):
     stream, together = Keystream(KEY), np.zeros((11, 11))
     for _ in range(steps):
         hit = np.zeros(11)
-        hit[sampler.draw(stream).records] = 1.0
+        hit[drawn(sampler, stream)] = 1.0
         together += np.outer(hit, hit)
     return together / steps
 
@@ -148,7 +153,7 @@ def test_inclusion_and_pair_frequencies_of_both_samplers():
 
 def test_truncated_poisson_sizes_follow_the_cut_binomial():
     sampler, stream = poisson(records=180, batch=37, cap=37, accounted=211), Keystream(KEY)
-    sizes = np.array([len(sampler.draw(stream).records) for _ in range(4000)])
+    sizes = np.array([len(drawn(sampler, stream)) for _ in range(4000)])
     expected = stats.binom(180, 37 / 211)  # the public probability, not the batch over the true number of records
     for size in (26, 30, 34):
         assert abs((sizes <= size).mean() - expected.cdf(size)) < 0.03
@@ -157,10 +162,31 @@ def test_truncated_poisson_sizes_follow_the_cut_binomial():
     assert abs((sizes <= 30).mean() - stats.binom(180, 37 / 180).cdf(30)) > 0.1  # control
 
 
+def slot_frequencies(draw, steps=6000):
+    """How often each of five records stands in each of seven slots."""
+    found = np.zeros((5, 7))
+    for _ in range(steps):
+        slots = draw()
+        for record in range(5):
+            found[record] += slots == record
+    return found / steps
+
+
+def test_every_record_is_equally_likely_in_every_slot():
+    """So that two data sets can be drawn from with all slots but one alike, whichever record they differ in."""
+    stream, everyone = Keystream(KEY), np.arange(5, dtype=np.int64)
+    assert np.abs(slot_frequencies(lambda: placed(everyone, 7, stream)) - 1 / 7).max() < 0.025
+    most = fixed(records=5, batch=4, accounted=5)  # drawn by leaving out, which finds them in order
+    frequencies = slot_frequencies(lambda: np.append(most.draw(stream).slots, [EMPTY] * 3))
+    assert np.abs(frequencies[:, :4] - 4 / 5 / 4).max() < 0.025
+    in_order = slot_frequencies(lambda: np.append(np.sort(most.draw(stream).slots), [EMPTY] * 3))
+    assert np.abs(in_order[:, :4] - 4 / 5 / 4).max() > 0.2  # control
+
+
 def test_every_step_holds_the_same_number_of_rows():
     stream = Keystream(KEY)
-    assert {fixed().draw(stream).rows for _ in range(20)} == {37}
-    assert {poisson().draw(stream).rows for _ in range(20)} == {48}
+    assert {len(fixed().draw(stream).slots) for _ in range(20)} == {37}
+    assert {len(poisson().draw(stream).slots) for _ in range(20)} == {48}
 
 
 @given(st.integers(0, 40), st.integers(2, 40), st.data())
@@ -171,7 +197,7 @@ def test_a_data_set_that_does_not_fit_what_was_accounted_is_refused(records, acc
         with pytest.raises(InvalidInput, match="at least"):
             sampler_for(FixedSizeGaussian(**step), records)
     else:
-        assert len(sampler_for(FixedSizeGaussian(**step), records).draw(Keystream(KEY)).records) == batch
+        assert len(drawn(sampler_for(FixedSizeGaussian(**step), records), Keystream(KEY))) == batch
     if not 1 <= records <= accounted:
         with pytest.raises(InvalidInput, match="1 to dataset_size"):
             sampler_for(TruncatedPoissonGaussian(cap=batch, **step), records)

@@ -24,9 +24,9 @@ from lrdp.training import (
     private_update,
     unaccounted_private_update,
 )
-from lrdp.training.clipping import safe_bound
 from lrdp.training.local_steps import prepared
-from lrdp.training.sampling import Draw
+from lrdp.training.rounding import clip_target
+from lrdp.training.sampling import EMPTY, Draw
 from training.cases import RECORDS, Nothing, fixed, keys, poisson, receipt, records, run, task, vector, zero_loss
 from training.truth import clipped, gradients_one_by_one
 
@@ -70,9 +70,9 @@ def test_one_plain_step_is_the_papers_equation():
     given, drawn = task(), keys()
     with prepared(fixed(), given) as ready:
         found = vector(ready.run(1, keys()))
-        chosen = ready.sampler.draw(drawn.sampling).records
+        chosen = ready.sampler.draw(drawn.sampling).slots
     batch = tuple(column[torch.from_numpy(chosen)] for column in given.dataset._columns)
-    truth = clipped(gradients_one_by_one(given.model, given.loss, batch, 13), safe_bound(0.7, torch.float32)).sum(0)
+    truth = clipped(gradients_one_by_one(given.model, given.loss, batch, 13), clip_target(0.7, torch.float32)).sum(0)
     noise = (found / -0.5 * 13 - truth) / (1.3 * 0.7)
     assert 0.7 < float(noise.std()) < 1.3
     quiet = vector(run(fixed(noise=1e-6), task()))
@@ -106,7 +106,7 @@ def test_every_public_quantity_is_the_same_on_a_neighbouring_data_set(mechanism,
 
 def test_the_normaliser_is_public_and_not_the_number_drawn():
     with prepared(poisson(), task(model=Nothing(), loss=zero_loss)) as ready:
-        drawn = {len(ready.sampler.draw(keys(sampling).sampling).records) for sampling in range(6)}
+        drawn = {int((ready.sampler.draw(keys(sampling).sampling).slots != EMPTY).sum()) for sampling in range(6)}
         updates = [vector(ready.run(1, keys(sampling))) for sampling in range(6)]
     assert len(drawn) > 2  # control: dividing by the number drawn would give as many scales
     assert all(update.equal(updates[0]) for update in updates)
@@ -131,9 +131,10 @@ def test_control_clipping_micro_batches_instead_of_examples_would_change_the_res
 def test_padding_adds_nothing():
     with prepared(poisson(), task()) as ready:
         numbers = np.arange(5, dtype=np.int64)
-        padded = ready.clipped_sum(Draw(records=numbers, rows=19))
-        bare = ready.clipped_sum(Draw(records=numbers, rows=5))
-        empty = ready.clipped_sum(Draw(records=numbers[:0], rows=19))
+        nobody = np.full(7, EMPTY)
+        padded = ready.clipped_sum(Draw(np.concatenate([nobody, numbers, nobody])))
+        bare = ready.clipped_sum(Draw(numbers))
+        empty = ready.clipped_sum(Draw(nobody))
     for parameter in bare:
         torch.testing.assert_close(padded[parameter], bare[parameter], rtol=1e-5, atol=1e-6)
         assert float(empty[parameter].abs().max()) == 0.0
@@ -196,9 +197,9 @@ def test_changing_one_example_leaves_anothers_gradient_bit_for_bit():
     with prepared(fixed(), given) as ready:
         sums = []
         for other in (3, 4):
-            batch = ready.reader.rows(np.array([0, other], dtype=np.int64), 2)
+            batch = ready.reader.read(np.array([0, other], dtype=np.int64))
             totals = {}
-            ready.engine.accumulate(batch, 2, lambda squares: torch.tensor([1.0, 0.0]), totals)
+            ready.engine.accumulate(batch, 2, lambda lengths: torch.tensor([1.0, 0.0]), totals)
             sums.append(torch.cat([total.flatten() for total in totals.values()]))
     assert torch.equal(*sums)
 

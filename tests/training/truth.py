@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_map
 from lrdp.training.engine import Engine
 
 RELATIVE = {torch.float64: 1e-10, torch.float32: 1e-5}
+ABOVE = {torch.float64: 1e-10, torch.float32: 2e-3}  # what norms may lie above the truth, so as never to lie below
 
 
 def gradients_one_by_one(model, loss, batch, rows):
@@ -31,22 +32,27 @@ def engine_sum(model, loss, batch, rows, weigh):
     """The engine's sum as one vector in float64, and the norms."""
     totals = {}
     with Engine(model, loss) as engine:
-        outcome = engine.accumulate(batch, rows, weigh, totals)
+        lengths = engine.accumulate(batch, rows, weigh, totals)
     parameters = [p for p in model.parameters() if p.requires_grad]
     vector = torch.cat([totals.get(p, torch.zeros_like(p)).double().flatten() for p in parameters])
-    return vector, outcome.squares.sqrt()
+    return vector, lengths.squares.sqrt()
 
 
 def assert_engine_is_exact(model, loss, batch, rows, relative=None):
-    """Per-example norms and the clipped sum equal those of separate backward passes."""
-    relative = relative or RELATIVE[next(p for p in model.parameters() if p.requires_grad).dtype]
+    """Norms are those of separate backward passes or slightly above, and the sum is that of the shortened gradients."""
+    dtype = next(p for p in model.parameters() if p.requires_grad).dtype
+    relative = relative or RELATIVE[dtype]
     truth = gradients_one_by_one(model, loss, batch, rows)
     norms = truth.norm(dim=1)
     bound = float(norms.median()) or 1.0
-    vector, found = engine_sum(model, loss, batch, rows, lambda squares: (bound / squares.sqrt()).clamp(max=1.0))
-    torch.testing.assert_close(found, norms, rtol=relative, atol=relative * bound)
-    gap = (vector - clipped(truth, bound).sum(0)).norm()
-    assert float(gap) <= relative * bound * rows
+    vector, found = engine_sum(
+        model, loss, batch, rows, lambda lengths: (bound / lengths.squares.sqrt()).clamp(max=1.0)
+    )
+    slack = relative * bound
+    assert bool((found >= norms * (1 - relative) - slack).all())
+    assert bool((found <= norms * (1 + max(relative, ABOVE[dtype])) + slack).all())
+    gap = (vector - (truth * (bound / found.clamp(min=bound))[:, None]).sum(0)).norm()
+    assert float(gap) <= slack * rows
 
 
 def sum_of_squares(model, batch):

@@ -10,30 +10,36 @@ import copy
 import struct
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 
 from lrdp.errors import InvalidInput
 from lrdp.ledger import Receipt
-from lrdp.training import Constant, Dataset, PublicConstants, Sgd, Task, private_update
+from lrdp.training import Constant, Dataset, PublicConstants, Sgd, Task, clip_target, private_update
 
 CORRECT: Final = "correct"
 _VALUE: Final = struct.Struct("<d")
 
 
 class _Counter(nn.Module):
-    """One weight, whose gradient by a record is the clip norm if the record is classified correctly, and else zero."""
+    """One weight, whose gradient by a record is a fixed step if the record is classified correctly, and else zero."""
 
     def __init__(self, model: nn.Module, clip_norm: float) -> None:
         super().__init__()
         self.judged = copy.deepcopy(model).requires_grad_(False).eval()
         self.total = nn.Linear(1, 1, bias=False)
         nn.init.zeros_(self.total.weight)
-        self._clip_norm = clip_norm
+        self._step = _step(clip_norm)
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         right = (self.judged(inputs).argmax(-1) == labels).to(self.total.weight.dtype)
-        counted: Tensor = self.total(self._clip_norm * right[:, None])
+        counted: Tensor = self.total(self._step * right[:, None])
         return counted[:, 0]
+
+
+def _step(clip_norm: float) -> float:
+    """Just below what gradients are clipped to, so that a count is not shortened."""
+    return clip_target(clip_target(clip_norm, torch.float32), torch.float32)
 
 
 def _counted(model: nn.Module, batch: Any) -> Tensor:
@@ -53,7 +59,7 @@ def private_accuracy(receipt: Receipt, model: nn.Module, records: Dataset) -> by
         constants=PublicConstants(clip_norm=receipt.clip_norm, optimiser=Sgd(rate=Constant(rate=1.0))),
     )
     (moved,) = private_update(receipt, task).delta.values()
-    return _VALUE.pack(-float(moved) / receipt.clip_norm)
+    return _VALUE.pack(-float(moved) / _step(receipt.clip_norm))
 
 
 def as_accuracy(body: bytes | memoryview) -> float:

@@ -13,6 +13,7 @@ from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
 from lrdp.training.progress import StepDone, progress_bar
 from lrdp.training.records import Dataset, TensorRecords
 from lrdp.training.replacement import replace_batch_norm
+from lrdp.training.rounding import clip_target
 from lrdp.training.schedules import Constant, Schedule, Staircase, WarmupCosine
 from lrdp.training.task import Task
 from lrdp.training.update import Update, check_gradients, memory_plan, private_update, unaccounted_private_update
@@ -43,6 +44,7 @@ __all__ = [
     "check",
     "check_gradients",
     "check_records",
+    "clip_target",
     "keep_freed_blocks",
     "memory_plan",
     "private_update",

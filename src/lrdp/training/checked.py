@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lrdp.training.layers import Fallback
+from lrdp.training.layers import Batched
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,11 @@ class CheckedGradients:
     """A model and a loss whose per-example gradients were found right, and what a pass over them takes.
 
     ``subject`` is all that was checked: the very modules, their modes, the loss, the records' form. Not the weights:
-    right gradients are a matter of code, and who chooses the weights must not choose what is found. ``fallback`` has
-    learnt from batches of two sizes which arguments have a row for each example; one size alone can deceive.
+    right gradients are a matter of code, and who chooses the weights must not choose what is found. ``least_meeting``
+    is the fewest examples that are added up together; ``batched`` knows which tensors have a row for each example.
     """
 
     subject: tuple[Any, ...]
     peaks: Peaks
-    fallback: Fallback
+    least_meeting: int
+    batched: Batched

@@ -13,7 +13,7 @@ from lrdp.training.memory import MemoryPlan, parse_bytes
 from lrdp.training.optimisers import Optimiser
 from lrdp.training.progress import Observe, silence
 
-_LEAST_CLIP, _MOST_CLIP = 1e-9, 1e9
+_LEAST_CLIP, _MOST_CLIP = 1e-6, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ class PublicConstants:
         limits.positive("clip_norm", self.clip_norm, "it bounds what one example can do")
         if not _LEAST_CLIP <= self.clip_norm <= _MOST_CLIP:
             raise InvalidInput(
-                f"clip_norm must lie between {_LEAST_CLIP} and {_MOST_CLIP}, got {self.clip_norm}: squares of what is "
-                f"clipped must fit into float32; scale the loss."
+                f"clip_norm must lie between {_LEAST_CLIP} and {_MOST_CLIP}, got {self.clip_norm}: what float32 loses "
+                f"near its smallest and largest numbers must be small beside it; scale the loss."
             )
         limits.whole("first_step", self.first_step, 0, "it counts steps already taken")
         if self.forward_dtype not in (None, torch.bfloat16):

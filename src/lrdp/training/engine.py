@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -12,26 +11,21 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.hooks import RemovableHandle
 
 from lrdp.errors import InvalidInput, Unsupported
-from lrdp.training.clipping import HEADROOM
+from lrdp.training.clipping import Lengths
 from lrdp.training.inspection import check, plan
-from lrdp.training.layers import Call, Expression, Fallback, Rule
+from lrdp.training.kernels import check_kernels, full_precision
+from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
+from lrdp.training.rounding import HEADROOM
 from lrdp.training.tape import Tape
 
 Totals = dict[Parameter, Tensor]
 Batch = Any
 Loss = Callable[[nn.Module, Batch], Tensor]
-Weigh = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One pass: each example's loss and squared gradient norm. Both are private and stay in this process."""
-
-    losses: Tensor
-    squares: Tensor
+Weigh = Callable[[Lengths], Tensor]
 
 
 class Engine:
@@ -46,11 +40,14 @@ class Engine:
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
         self._model, self._loss, self.forward_dtype = model, loss, forward_dtype
-        self._plan, self.fallback = plan(model), Fallback()
+        self._plan, self.batched = plan(model), Batched()
+        check_kernels(self.device, self.dtype)
         self._handles: list[RemovableHandle] = []
+        self._stack = ExitStack()
         self._tape: Tape | None = None
 
     def __enter__(self) -> Self:
+        self._stack.enter_context(full_precision())
         for module, rule in self._plan.rules.items():
             self._handles.append(module.register_forward_pre_hook(self._one_row_each, with_kwargs=True))
             self._handles.append(module.register_forward_hook(partial(self._record, rule), with_kwargs=True))
@@ -58,6 +55,7 @@ class Engine:
             self._handles.append(module.register_forward_hook(self._record_again, with_kwargs=True))
         for module, expression in self._plan.expressions.items():
             module.forward = partial(self._express, expression, module, module.forward)
+        self._handles.append(self._model.register_forward_hook(self._finite))
         return self
 
     def __exit__(
@@ -68,14 +66,19 @@ class Engine:
         self._handles = []
         for module in self._plan.expressions:
             del module.forward
+        self._stack.close()
 
-    def accumulate(self, batch: Batch, rows: int, weigh: Weigh, totals: Totals) -> Outcome:
-        """Add Σ weight_i · gradient_i over the batch to ``totals``; ``weigh`` turns squared norms into weights."""
+    def sweep(self, batch: Batch, rows: int) -> Tape:
+        """One forward and one backward pass: the gradients measured, their weighted sum still to be taken."""
         tape = Tape(rows, self.device)
-        losses = self._forward(tape, batch)
-        tape.sweep(losses)
-        tape.release(weigh(tape.squares), totals)
-        return Outcome(losses.detach(), tape.squares)
+        tape.sweep(self._forward(tape, batch))
+        return tape
+
+    def accumulate(self, batch: Batch, rows: int, weigh: Weigh, totals: Totals) -> Lengths:
+        """Add Σ weight_i · gradient_i over the batch to ``totals``; ``weigh`` turns lengths into weights."""
+        tape = self.sweep(batch, rows)
+        tape.release(weigh(tape.lengths), totals)
+        return tape.lengths
 
     def losses(self, batch: Batch, rows: int) -> Tensor:
         """Each example's loss, nothing recorded. Private."""
@@ -100,6 +103,20 @@ class Engine:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.forward_dtype)
 
+    def _finite(self, _: nn.Module, args: Any, output: Any) -> Any:  # noqa: ARG002 - a hook's signature
+        """The model's output with ones where an example's is not finite; the example is given up.
+
+        Many losses raise for what is not finite, and an error would tell that such a record is there. One is a number,
+        a probability, a rate and a variance, so they take it.
+        """
+        if self._tape is None:
+            return output
+        leaves, form = tree_flatten(output)
+        for place, own in enumerate(self.batched.among(None, leaves, self._tape.rows)):
+            if own and leaves[place].is_floating_point():
+                leaves[place] = _tamed(self._tape, leaves[place])
+        return tree_unflatten(leaves, form)
+
     def _one_row_each(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return None if self._tape is None or not args else ((self._tape.one_row_each(args[0]), *args[1:]), kwargs)
 
@@ -108,7 +125,7 @@ class Engine:
             rule.watch(Call(self._tape, module, args, kwargs, output))
 
     def _record_again(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._record(self.fallback, module, args, kwargs, output)
+        self._record(Fallback(self.batched), module, args, kwargs, output)
 
     def _express(
         self, expression: Expression, module: nn.Module, original: Callable[..., Any], *args: Any, **kwargs: Any
@@ -116,6 +133,12 @@ class Engine:
         if self._tape is None:
             return original(*args, **kwargs)
         return expression.forward(self._tape, module, *args, **kwargs)
+
+
+def _tamed(tape: Tape, values: Tensor) -> Tensor:
+    finite = torch.isfinite(values.detach()).flatten(1).all(1)
+    tape.give_up(~finite)
+    return torch.where(finite.view(-1, *(1,) * (values.dim() - 1)), values, 1.0)
 
 
 def check_losses(losses: Tensor, rows: int) -> None:

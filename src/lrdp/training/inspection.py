@@ -93,7 +93,7 @@ def _layers(model: nn.Module) -> Iterator[Layer]:
         elif expression is not None:
             yield _layer(path, module, expression.name, expression.cost, expression.refusal(module))
         elif path in owners:
-            rule = rule_for(module) or Fallback()
+            rule = rule_for(module) or Fallback
             yield _layer(path, module, rule.name, rule.cost, None)
 
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from lrdp.accounting import SampledGaussian
 from lrdp.errors import InvalidInput
 from lrdp.training.checked import CheckedGradients, Peaks
-from lrdp.training.clipping import coefficients, safe_bound
+from lrdp.training.clipping import WIDE, coefficients
 from lrdp.training.engine import Engine, Totals
+from lrdp.training.isolation import tolerant_sweep
 from lrdp.training.keystream import Keystream
 from lrdp.training.losses import check_records
 from lrdp.training.memory import MemoryPlan, choose, either, footprint, parse_bytes
@@ -22,6 +23,7 @@ from lrdp.training.noise import Noise
 from lrdp.training.optimisers import Stepper
 from lrdp.training.progress import StepDone
 from lrdp.training.records import Reader
+from lrdp.training.rounding import needs_wide_totals
 from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
 from lrdp.training.verification import check_finite, verified
@@ -61,8 +63,7 @@ class LocalSteps:
                 self._release(self.task.constants.first_step + step, totals, randomness.noise, stepper)
                 done = StepDone(step=step + 1, steps=steps, seconds=time.monotonic() - started)
                 self.task.execution.observe(done)
-            check_finite(self.task.model)
-            return {name: (parameter - initial[name]).detach() for name, parameter in trained.items()}
+            return {name: _finite((parameter - initial[name]).detach()) for name, parameter in trained.items()}
         finally:
             with torch.no_grad():
                 for name, parameter in trained.items():
@@ -71,16 +72,19 @@ class LocalSteps:
     def clipped_sum(self, draw: Draw) -> Totals:
         """Σ clipped gradients over the drawn records. Private: no noise yet.
 
-        Guarantees: each record's share has norm at most the clip norm over all parameters together; padding has none.
+        Guarantees: with one slot's record removed or replaced, the sum as it is computed, over all parameters together,
+        moves by at most the clip norm, or twice that (docs/training.md). Whatever a record makes the data set, the
+        model or the loss do, it ends here as a weight of 0.
         """
         totals: Totals = {}
-        bound = safe_bound(self.task.constants.clip_norm, self.engine.dtype)
-        for start in range(0, draw.rows, self.memory.micro_batch):
-            rows = min(self.memory.micro_batch, draw.rows - start)
-            numbers = draw.records[start : start + rows]
-            live = torch.arange(rows, device=self.engine.device) < len(numbers)
-            batch = self.reader.rows(numbers, rows)
-            self.engine.accumulate(batch, rows, lambda s, live=live: coefficients(s, bound) * live, totals)  # type: ignore[misc]
+        slots, clip_norm, dtype = len(draw.slots), self.task.constants.clip_norm, self.engine.dtype
+        for start in range(0, slots, self.memory.micro_batch):
+            batch, live = self.reader.slots(draw.slots[start : start + self.memory.micro_batch])
+            tape, usable = tolerant_sweep(self.engine, batch, len(live))
+            if tape is not None:
+                additions = slots // min(tape.least_meeting, len(live)) + 1
+                wide = WIDE if needs_wide_totals(slots, additions, dtype) else None
+                tape.release(coefficients(tape.lengths, clip_norm, dtype) * (live & usable), totals, wide)
         return totals
 
     def _release(self, number: int, totals: Totals, stream: Keystream, stepper: Stepper) -> None:
@@ -88,10 +92,14 @@ class LocalSteps:
         noise = Noise(self.mechanism.noise_multiplier * self.task.constants.clip_norm, stream)
         for place, parameter in enumerate(self.engine.parameters.values()):
             total = totals.pop(parameter, None)
-            noisy = torch.zeros_like(parameter) if total is None else total
-            noisy = noisy.detach()
+            noisy = torch.zeros_like(parameter).detach() if total is None else total
             noise.add_to(noisy)
-            stepper.step(number, place, noisy.div_(self.mechanism.batch_size))
+            stepper.step(number, place, noisy.to(parameter.dtype).div_(self.mechanism.batch_size))
+
+
+def _finite(delta: Tensor) -> Tensor:
+    """Weights may run away, as with a large learning rate. That follows from noised steps alone, and ends no reply."""
+    return torch.nan_to_num_(delta, nan=0.0)
 
 
 @contextmanager

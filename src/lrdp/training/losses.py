@@ -76,5 +76,5 @@ def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecor
         reader = Reader(dataset, torch.device("cpu"))
         for start in range(0, len(dataset), _ROWS_AT_ONCE):
             numbers = np.arange(start, min(len(dataset), start + _ROWS_AT_ONCE), dtype=np.int64)
-            loss.check(reader.rows(numbers, len(numbers)))
+            loss.check(reader.read(numbers))
     return CheckedRecords(dataset, loss)

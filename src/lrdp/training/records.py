@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,10 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
 from lrdp.errors import InvalidInput
+from lrdp.training.sampling import EMPTY
+
+_LOG = logging.getLogger("lrdp.training")
+_LEFT_OUT = "records that could not be read, or have another form than the first, were left out of this step"
 
 
 class Dataset(Protocol):
@@ -60,28 +65,55 @@ def check_dataset(dataset: Dataset) -> None:
 
 
 class Reader:
-    """Reads rows of a data set onto a device."""
+    """Reads records onto a device, each in a slot of its own.
+
+    All have the form, shapes and types, of the first record, which is public. A record that cannot be read or has
+    another form is left out, and its slot with it: an error would tell that it was drawn.
+    """
 
     def __init__(self, dataset: Dataset, device: torch.device) -> None:
         self._dataset, self._device = dataset, device
         self.records = len(dataset)
         self._blank = tree_map(torch.zeros_like, self._read(np.zeros(1, dtype=np.int64)))
+        self.form = _form(self._blank)
 
-    @property
-    def form(self) -> str:
-        """Shapes and types of a record."""
-        return str(tree_map(lambda leaf: (leaf.dtype, tuple(leaf.shape)), self._blank))
+    def blank(self, rows: int) -> Any:
+        """Rows of zeros: made of no one's data."""
+        return tree_map(lambda leaf: leaf.expand(rows, *leaf.shape[1:]), self._blank)
 
-    def rows(self, numbers: NDArray[np.int64], rows: int) -> Any:
-        """The records, then rows of zeros up to ``rows``: padding is made of no one's data."""
-        missing = rows - len(numbers)
-        blank = tree_map(lambda leaf: leaf.expand(missing, *leaf.shape[1:]), self._blank)
+    def slots(self, numbers: NDArray[np.int64]) -> tuple[Any, Tensor]:
+        """The records in their slots, zeros in all others, and which slots hold a record."""
+        there = numbers != EMPTY
+        try:
+            found = self.read(numbers[there])
+        except Exception as problem:  # noqa: BLE001 — whatever a data set does with a record
+            there, found = self._one_by_one(numbers, problem)
+        live = torch.from_numpy(there).to(self._device)
+        if len(numbers) == there.sum():
+            return found, live
+        places = torch.from_numpy(np.flatnonzero(there)).to(self._device)
+        blank = self.blank(len(numbers))
+        return tree_map(lambda zeros, leaf: zeros.clone().index_copy_(0, places, leaf), blank, found), live
+
+    def _one_by_one(self, numbers: NDArray[np.int64], problem: Exception) -> tuple[NDArray[np.bool_], Any]:
+        there, found = np.zeros(len(numbers), dtype=np.bool_), [tree_map(lambda leaf: leaf[:0], self._blank)]
+        for slot in np.flatnonzero(numbers != EMPTY):
+            try:
+                found.append(self.read(numbers[slot : slot + 1]))
+                there[slot] = True
+            except Exception as another:  # noqa: BLE001 — as above
+                problem = another
+        _LOG.warning("%s", _LEFT_OUT, exc_info=problem)
+        return there, tree_map(lambda *leaves: torch.cat(leaves), *found)
+
+    def read(self, numbers: NDArray[np.int64]) -> Any:
+        """The records, stacked; raises where one cannot be read or has another form."""
         if len(numbers) == 0:
-            return blank
-        found = self._read(numbers)
-        if missing == 0:
-            return found
-        return tree_map(lambda first, second: torch.cat([first, second]), found, blank)
+            return tree_map(lambda leaf: leaf[:0], self._blank)
+        batch = self._read(numbers)
+        if _form(batch) != self.form:
+            raise InvalidInput(f"a record has another form than the first one's {self.form}.")
+        return batch
 
     def _read(self, numbers: NDArray[np.int64]) -> Any:
         fetch = getattr(self._dataset, "columns_at", None)
@@ -92,3 +124,8 @@ class Reader:
             records = many(numbers.tolist()) if many else [self._dataset[number] for number in numbers.tolist()]
             batch = default_collate(records)
         return tree_map(lambda leaf: leaf.to(self._device), batch)
+
+
+def _form(batch: Any) -> str:
+    """Shapes and types of one record."""
+    return str(tree_map(lambda leaf: (leaf.dtype, tuple(leaf.shape[1:])), batch))

@@ -17,13 +17,18 @@ from lrdp.accounting import FixedSizeGaussian, Mechanism, SampledGaussian, Trunc
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.keystream import Keystream
 
+EMPTY = -1
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Draw:
-    """One step's records. ``rows`` is what memory holds, padding included: the same in every step."""
+    """One step's records by slot; a slot without a record is EMPTY. There are as many slots in every step.
 
-    records: NDArray[np.int64]
-    rows: int
+    Guarantees: which slot a record has is uniformly random. So two neighbouring data sets can be drawn from such that
+    all slots but one hold the same records, and rounding, which depends on who stands beside whom, differs there only.
+    """
+
+    slots: NDArray[np.int64]
 
 
 class Sampler(Protocol):
@@ -50,7 +55,7 @@ class FixedSizeSampler:
     def draw(self, stream: Keystream) -> Draw:
         """A new subset."""
         size = self._mechanism.batch_size
-        return Draw(records=uniform_subset(self._records, size, stream), rows=size)
+        return Draw(placed(uniform_subset(self._records, size, stream), size, stream))
 
 
 class TruncatedPoissonSampler:
@@ -73,7 +78,7 @@ class TruncatedPoissonSampler:
         cap = self._mechanism.cap
         if len(chosen) > cap:
             chosen = chosen[uniform_subset(len(chosen), cap, stream)]
-        return Draw(records=chosen, rows=cap)
+        return Draw(placed(chosen, cap, stream))
 
 
 _SAMPLERS: dict[type[Mechanism], Callable[[Any, int], Sampler]] = {
@@ -98,6 +103,16 @@ def rows_of(mechanism: SampledGaussian) -> int:
             f"{mechanism.name} sampling has no bound on a step's rows: use fixed-size or truncated-poisson."
         )
     return mechanism.rows
+
+
+def placed(records: NDArray[np.int64], slots: int, stream: Keystream) -> NDArray[np.int64]:
+    """The records in slots of their own, every way to place them equally likely."""
+    found = np.full(slots, EMPTY, dtype=np.int64)
+    found[: len(records)] = records
+    keys = stream.words(slots)
+    while len(np.unique(keys)) < slots:  # equal keys would favour the order at hand
+        keys = stream.words(slots)
+    return found[np.argsort(keys)]
 
 
 def uniform_subset(population: int, size: int, stream: Keystream) -> NDArray[np.int64]:

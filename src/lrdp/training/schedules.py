@@ -9,6 +9,14 @@ from typing import Protocol
 from lrdp.accounting import limits
 from lrdp.errors import InvalidInput
 
+_MOST = 1e9
+
+
+def _check_rate(name: str, value: float) -> None:
+    limits.positive(name, value, "a step must lead somewhere")
+    if value > _MOST:
+        raise InvalidInput(f"{name} must be at most {_MOST:g}, got {value}: weights would leave float32 in one step.")
+
 
 class Schedule(Protocol):
     """A learning rate for each step, counted over all rounds."""
@@ -24,7 +32,7 @@ class Constant:
     rate: float
 
     def __post_init__(self) -> None:
-        limits.positive("rate", self.rate, "a step must lead somewhere")
+        _check_rate("rate", self.rate)
 
     def at(self, step: int) -> float:  # noqa: ARG002 - every step is alike
         return self.rate
@@ -45,7 +53,7 @@ class WarmupCosine:
     steps: int
 
     def __post_init__(self) -> None:
-        limits.positive("peak", self.peak, "a step must lead somewhere")
+        _check_rate("peak", self.peak)
         limits.whole("warmup", self.warmup, 0, "a warm-up has a number of steps")
         limits.whole("steps", self.steps, self.warmup + 1, "the cosine begins after the warm-up")
         if not 0.0 <= self.floor <= self.peak:
@@ -67,9 +75,12 @@ class Staircase:
     every: int
 
     def __post_init__(self) -> None:
-        limits.positive("rate", self.rate, "a step must lead somewhere")
+        _check_rate("rate", self.rate)
         limits.positive("factor", self.factor, "a stair leads up or down")
         limits.whole("every", self.every, 1, "a stair has a length")
 
     def at(self, step: int) -> float:
-        return self.rate * float(self.factor ** (step // self.every))
+        stairs = step // self.every
+        if stairs * math.log(self.factor) > math.log(_MOST / self.rate):
+            return _MOST
+        return self.rate * float(self.factor**stairs)

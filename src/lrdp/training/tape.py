@@ -16,8 +16,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import Parameter, functional
 
 from lrdp.errors import Unsupported
-from lrdp.training.clipping import wide
-from lrdp.training.gradients import Dense, Factored, Gradient, Vectors, combine
+from lrdp.training.clipping import WIDE, Lengths
+from lrdp.training.gradients import Dense, Factored, Gradient, Kept, Vectors, combine
 from lrdp.training.terminals import terminals
 
 Share = tuple[Parameter, Gradient]
@@ -29,12 +29,14 @@ class Tape:
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.rows = rows
-        self.squares = torch.zeros(rows, dtype=wide(device), device=device)
+        self._squares = torch.zeros(rows, dtype=WIDE, device=device)
+        self._roundings = torch.zeros_like(self._squares)
+        self._meetings: set[int] = set()
         self._edges: list[GradientEdge] = []
         self._waiting: dict[int, Emit] = {}
         self._uses: dict[Parameter, int] = {}
         self._open: dict[Parameter, list[Gradient]] = {}
-        self._kept: list[Share] = []
+        self._kept: list[tuple[Parameter, Kept]] = []
         self._deferred: list[Callable[[], Iterable[Share]]] = []
 
     def watch(self, output: Tensor, parameters: Sequence[Parameter], emit: Emit) -> None:
@@ -96,29 +98,43 @@ class Tape:
         self._edges = []
         if ends and losses.requires_grad:
             torch.autograd.grad(losses.sum(), ends, allow_unused=True)
-        for emit in self._deferred:
-            self._take(emit())
-        self._deferred = []
         with torch.no_grad():
+            for emit in self._deferred:
+                self._take(emit())
+            self._deferred = []
             for parameter, uses in self._open.items():
                 self._measure(parameter, combine(uses, self.rows))
         self._open = {}
 
-    def release(self, weights: Tensor, totals: dict[Parameter, Tensor]) -> None:
+    def give_up(self, rows: Tensor) -> None:
+        """Leave the marked examples without weight: they are not finite, wherever that was seen."""
+        self._squares.masked_fill_(rows, torch.inf)
+
+    @property
+    def lengths(self) -> Lengths:
+        """Of each example over all parameters; parameters whose meetings differ in size meet different examples."""
+        return Lengths(self._squares, self._roundings * len(self._meetings))
+
+    @property
+    def least_meeting(self) -> int:
+        """The fewest examples that are added up together: the fewer, the more partial sums a total has."""
+        return min(self._meetings, default=self.rows)
+
+    def release(self, weights: Tensor, totals: dict[Parameter, Tensor], dtype: torch.dtype | None = None) -> None:
         """Add each example's gradient, times its weight, to ``totals``; the books are empty afterwards.
 
-        Rows of non-finite norm are taken out first: zero times infinity is not zero.
+        New totals are of type ``dtype``, or of the parameter's. What has weight 0 is taken out, finite or not.
         """
-        dead = ~torch.isfinite(self.squares)
-        spoilt = bool(dead.any())
         # The smallest parameters first: their inputs and gradients are gone before the largest sums are made.
         self._kept.sort(key=lambda share: share[0].numel(), reverse=True)
         with torch.no_grad():
             while self._kept:
-                parameter, gradient = self._kept.pop()
+                parameter, kept = self._kept.pop()
                 if parameter not in totals:
-                    totals[parameter] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-                (gradient.without(dead) if spoilt else gradient).add_to(totals[parameter], weights.to(parameter.dtype))
+                    totals[parameter] = torch.zeros_like(
+                        parameter, dtype=dtype or parameter.dtype, memory_format=torch.contiguous_format
+                    )
+                kept.add_to(totals[parameter], weights.to(parameter.dtype))
 
     def _count(self, parameters: Sequence[Parameter]) -> None:
         for parameter in parameters:
@@ -139,11 +155,14 @@ class Tape:
                 self._open.setdefault(parameter, []).append(gradient)
 
     def _measure(self, parameter: Parameter, gradient: Gradient) -> None:
-        squares, kept = gradient.measure()
-        if squares.shape != self.squares.shape:
+        found = gradient.measure()
+        if found.squares.shape != self._squares.shape:
             raise Unsupported(
-                f"a parameter of shape {tuple(parameter.shape)} has {len(squares)} per-example gradients for "
+                f"a parameter of shape {tuple(parameter.shape)} has {len(found.squares)} per-example gradients for "
                 f"{self.rows} examples: the model merges examples with another dimension first; keep them apart."
             )
-        self.squares += squares
-        self._kept.append((parameter, kept))
+        meeting = found.kept.meeting
+        self._squares += found.squares
+        self._roundings += found.reaches * meeting.radius**2
+        self._meetings.add(meeting.rows)
+        self._kept.append((parameter, found.kept))

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.checked import CheckedGradients, Peaks
-from lrdp.training.clipping import row_squares, wide
+from lrdp.training.clipping import WIDE, Lengths, row_squares
 from lrdp.training.engine import Engine, Loss, Totals, check_losses
 from lrdp.training.memory import LiveBytes
 from lrdp.training.records import Reader
@@ -44,9 +44,9 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     """What ``task`` brings along from an earlier check of the same code, or else the outcome of one made now."""
     subject = _subject(engine, task, reader)
     if task.checked is not None and task.checked.subject == subject:
-        engine.fallback = task.checked.fallback
+        engine.batched = task.checked.batched
         return task.checked
-    return CheckedGradients(subject, _verify(engine, task.model, task.loss, reader), engine.fallback)
+    return CheckedGradients(subject, *_verify(engine, task.model, task.loss, reader), engine.batched)
 
 
 def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
@@ -55,34 +55,37 @@ def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
     return modules, tuple(engine.parameters), engine.forward_dtype, task.loss, reader.form
 
 
-def _verify(engine: Engine, model: nn.Module, loss: Loss, reader: Reader) -> Peaks:
-    """Refuse a model or loss whose per-example gradients cannot be trusted; returns the peak bytes of a pass."""
-    batch = _made_up(reader.rows(np.arange(min(reader.records, PROBE_ROWS[-1]), dtype=np.int64), PROBE_ROWS[-1]))
+def _verify(engine: Engine, model: nn.Module, loss: Loss, reader: Reader) -> tuple[Peaks, int]:
+    """Refuse a model or loss whose per-example gradients cannot be trusted; a pass's peaks and least meeting."""
+    batch = _made_up(reader.blank(PROBE_ROWS[-1]))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with _stirred(engine):
         _check_influence(engine, batch)
         with _without_chance(model):
-            peaks = _compare(engine, model, loss, batch)
+            found = _compare(engine, model, loss, batch)
     _check_buffers(model, before)
-    return peaks
+    return found
 
 
-def _compare(engine: Engine, model: nn.Module, loss: Loss, batch: Any) -> Peaks:
+def _compare(engine: Engine, model: nn.Module, loss: Loss, batch: Any) -> tuple[Peaks, int]:
     """All examples at once against one by one."""
-    peaks = Peaks({}, {})
+    peaks, meetings = Peaks({}, {}), []
     few, many = PROBE_ROWS
     truth = _one_by_one(engine, model, loss, [_rows(batch, slice(row, row + 1)) for row in range(many)])
     for rows in (few, many):
         totals = {parameter: torch.zeros_like(parameter).detach() for parameter in engine.parameters.values()}
         given = sum(leaf[:rows].nbytes for leaf in tree_leaves(batch))
         with LiveBytes() as meter:
-            squares, swept = _at_once(engine, _rows(batch, slice(0, rows)), totals, meter)
-        peaks.swept[rows], peaks.whole[rows] = swept + given, meter.peak + given
-        _compare_norms(engine, truth, squares)
+            tape = engine.sweep(_rows(batch, slice(0, rows)), rows)
+            peaks.swept[rows] = meter.peak + given
+            tape.release(_weights(engine, tape.lengths), totals)
+        peaks.whole[rows] = meter.peak + given
+        meetings.append(tape.least_meeting)
+        _compare_norms(engine, truth, tape.lengths.squares)
         if rows == many:
             _compare_totals(engine, truth, totals)
         totals.clear()
-    return peaks
+    return peaks, min(meetings)
 
 
 def _made_up(batch: Any) -> Any:
@@ -131,18 +134,9 @@ def _one_by_one(engine: Engine, model: nn.Module, loss: Loss, singles: list[Any]
     return _Truth(totals, norms)
 
 
-def _at_once(engine: Engine, batch: Any, totals: Totals, meter: LiveBytes) -> tuple[Tensor, int]:
-    """The squared norms, and the peak up to the weighted sums."""
-    rows = len(tree_leaves(batch)[0])
-    weights = torch.tensor(_WEIGHTS[:rows], dtype=wide(engine.device), device=engine.device)
-    swept = []
-
-    def weigh(squares: Tensor) -> Tensor:
-        swept.append(meter.peak)
-        return torch.where(torch.isfinite(squares), weights, 0.0)
-
-    outcome = engine.accumulate(batch, rows, weigh, totals)
-    return outcome.squares, swept[0]
+def _weights(engine: Engine, lengths: Lengths) -> Tensor:
+    weights = torch.tensor(_WEIGHTS[: len(lengths.squares)], dtype=WIDE, device=engine.device)
+    return torch.where(torch.isfinite(lengths.squares), weights, 0.0)
 
 
 def _compare_norms(engine: Engine, truth: _Truth, squares: Tensor) -> None:

@@ -9,11 +9,12 @@ from math import prod
 import torch
 from torch import Tensor
 
-from lrdp.training.clipping import row_squares
-from lrdp.training.gradients.dense import Dense
+from lrdp.training.gradients import gram
+from lrdp.training.gradients.dense import multiplied_out
 from lrdp.training.gradients.geometry import Geometry
 from lrdp.training.gradients.mixed import Mixed
-from lrdp.training.gradients.protocol import KEPT_BYTES, Gradient, chunks, rounding_allowance
+from lrdp.training.gradients.protocol import KEPT_BYTES, Gradient, Measured, chunks, live, meetings
+from lrdp.training.rounding import Meeting, meeting
 
 # Memory traffic in units of one multiplication: writing, reading and adding up one element of a per-example gradient.
 # Estimated from a few kernel timings on one core of a server; it decides speed only, never the result.
@@ -27,17 +28,17 @@ class Convolved:
     inputs: Tensor
     outputs: Tensor
     geometry: Geometry
-    weight: Tensor
 
-    def measure(self) -> tuple[Tensor, Gradient]:
+    def measure(self) -> Measured:
         """By the cheapest of three ways for this shape: multiplied out, Gram of patches, Gram of pixels."""
         kept = self._bytes_each * len(self.inputs) <= KEPT_BYTES
-        multiplied_out = _TRAFFIC * self.geometry.elements + (0 if kept else self._product_cost)
-        if multiplied_out <= min(self._patch_cost, self._pixel_cost):
-            return self._multiplied_out(kept)
+        product = _TRAFFIC * self.geometry.elements + (0 if kept else self._product_cost)
+        if product <= min(self._patch_cost, self._pixel_cost):
+            return self._multiplied_out()
+        channels, kernel = self.geometry.shape[1], prod(self.geometry.kernel)
         if self._patch_cost <= self._pixel_cost:
-            return self._squares(self._patch_gram, self._patch_size), self
-        return self._squares(self._pixel_gram, self._pixel_size), self
+            return self._by_gram(self._patch_gram, self._patch_size, channels * kernel)
+        return self._by_gram(self._pixel_gram, self._pixel_size, channels + kernel)
 
     @property
     def _bytes_each(self) -> int:
@@ -79,22 +80,20 @@ class Convolved:
     def _pixel_size(self) -> int:
         return self.geometry.groups * (self._pixels**2 + 2 * self._places**2) * self.inputs.element_size()
 
-    def _multiplied_out(self, kept: bool) -> tuple[Tensor, Gradient]:
-        width = prod(self.geometry.shape[1:]) * self.geometry.groups
-        parts = chunks(len(self.inputs), self._bytes_each + width * self._places * self.inputs.element_size())
-        if kept:
-            return Dense(torch.cat([self.rows(part) for part in parts])).measure()
-        return torch.cat([row_squares(self.rows(part)) for part in parts]), self
+    def _multiplied_out(self) -> Measured:
+        patches = prod(self.geometry.shape[1:]) * self.geometry.groups * self._places * self.inputs.element_size()
+        return multiplied_out(self, len(self.inputs), self.geometry.elements, self.inputs.dtype, patches)
 
-    def _squares(self, input_gram: Callable[[slice], Tensor], bytes_each: int) -> Tensor:
-        squares = []
+    def _by_gram(self, input_gram: Callable[[slice], Tensor], bytes_each: int, products: int) -> Measured:
+        """Groups have weights of their own, so their squares add up."""
+        groups, height = self.geometry.groups, self.geometry.shape[0] // self.geometry.groups
+        found = []
         for part in chunks(len(self.inputs), bytes_each):
             outputs = self._by_group(self.outputs[part])
-            products = input_gram(part).mul_(torch.bmm(outputs.transpose(1, 2), outputs))
-            allowance = rounding_allowance(products.diagonal(dim1=1, dim2=2), self.inputs.dtype)
-            by_group = products.sum((1, 2)) + allowance
-            squares.append(by_group.view(-1, self.geometry.groups).sum(1))
-        return torch.cat(squares)
+            lengths = gram.lengths(input_gram(part), torch.bmm(outputs.transpose(1, 2), outputs), (products, height))
+            found.append(torch.stack(lengths).view(2, -1, groups).sum(2))
+        squares, reaches = torch.cat(found, 1)
+        return Measured(squares, reaches, self)
 
     def _by_group(self, values: Tensor) -> Tensor:
         """[rows × groups, channels of the group, places]."""
@@ -102,8 +101,8 @@ class Convolved:
         return values.reshape(rows * self.geometry.groups, channels // self.geometry.groups, -1)
 
     def _patch_gram(self, part: slice) -> Tensor:
-        patches = self.geometry.patches(self.inputs[part]).flatten(0, 1)
-        return torch.bmm(patches.transpose(1, 2), patches)
+        patches = self.geometry.patches_last(self.geometry.channels_last(self.inputs[part])).flatten(0, 1)
+        return torch.bmm(patches, patches.transpose(1, 2))
 
     def _pixel_gram(self, part: slice) -> Tensor:
         """Inner products of raw pixels, added up over the kernel's elements: no patch is ever copied.
@@ -124,16 +123,21 @@ class Convolved:
     def rows(self, chosen: slice) -> Tensor:
         return self.geometry.weight_gradients(self.inputs[chosen], self.outputs[chosen])
 
-    def add_to(self, total: Tensor, weights: Tensor) -> None:
-        bytes_each = max(self.outputs[0].numel(), self.inputs[0].numel()) * self.outputs.element_size()
-        for part in chunks(len(self.inputs), bytes_each):
-            scaled = self.outputs[part] * weights[part].view(-1, *(1,) * (self.outputs.dim() - 1))
-            total += self.geometry.weight_gradient(self.inputs[part], scaled, self.weight)
+    @property
+    def meeting(self) -> Meeting:
+        return meeting(self._places, self.inputs.dtype)
 
-    def without(self, dead: Tensor) -> Gradient:
-        mask = dead.view(-1, *(1,) * (self.inputs.dim() - 1))
-        inputs, outputs = self.inputs.masked_fill(mask, 0.0), self.outputs.masked_fill(mask, 0.0)
-        return Convolved(inputs, outputs, self.geometry, self.weight)
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        together, geometry = self.meeting.rows, self.geometry
+        patches = together * self._places * prod(geometry.shape[1:]) * geometry.groups
+        size = max(geometry.elements, patches) * self.inputs.element_size()
+        sums = torch.zeros_like(total.movedim(1, -1), memory_format=torch.contiguous_format)
+        for part in meetings(len(self.inputs), together, size):
+            scale = weights[part].view(-1, *(1,) * (self.outputs.dim() - 1))
+            outputs = live(self.outputs[part] * scale, weights[part])
+            inputs = live(geometry.channels_last(self.inputs[part]), weights[part])
+            sums.add_(geometry.weight_gradient(inputs, outputs, max(1, len(inputs) // together)))
+        total.add_(sums.movedim(-1, 1))
 
     @classmethod
     def join(cls, uses: Sequence[Convolved]) -> Gradient:

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from lrdp.training.clipping import row_squares
-from lrdp.training.gradients.dense import Dense
+from lrdp.training.gradients import gram
+from lrdp.training.gradients.dense import multiplied_out
 from lrdp.training.gradients.factors import Indices, Left, Vectors, joined
-from lrdp.training.gradients.protocol import KEPT_BYTES, Gradient, chunks, rounding_allowance
+from lrdp.training.gradients.protocol import Gradient, Measured, chunks, meetings
+from lrdp.training.rounding import Meeting
 
 
 @dataclass(frozen=True)
@@ -26,44 +28,42 @@ class Factored:
     right: Tensor
     height: int
 
-    def measure(self) -> tuple[Tensor, Gradient]:
+    def measure(self) -> Measured:
         """By Gram matrices, or multiplied out where the weight is smaller than they are."""
         count, terms, width = self.right.shape
         if terms == 1:
-            return self.left.squares() * row_squares(self.right), self
-        if 2 * terms * terms <= self.height * width:
-            return self._squares_by_gram(), self
-        bytes_each = self.height * width * self.right.element_size()
-        if count * bytes_each <= KEPT_BYTES:
-            return Dense(self.rows(slice(None))).measure()
-        return torch.cat([row_squares(self.rows(part)) for part in chunks(count, bytes_each)]), self
+            squares = self.left.squares() * row_squares(self.right)
+            return Measured(squares, squares, self)
+        if 2 * terms * terms > self.height * width:
+            return multiplied_out(self, count, self.height * width, self.right.dtype)
+        parts = (self._part(chosen) for chosen in chunks(count, 2 * terms * terms * self.right.element_size()))
+        found = [part._by_gram() for part in parts]
+        return Measured(torch.cat([squares for squares, _ in found]), torch.cat([reach for _, reach in found]), self)
 
-    def _squares_by_gram(self) -> Tensor:
-        count, terms, _ = self.right.shape
-        squares = []
-        for chosen in chunks(count, 2 * terms * terms * self.right.element_size()):
-            part = self._part(chosen)
-            products = torch.bmm(part.right, part.right.transpose(1, 2)).mul_(part.left.gram(part.left))
-            allowance = rounding_allowance(products.diagonal(dim1=1, dim2=2), self.right.dtype)
-            squares.append(products.sum((1, 2)) + allowance)
-        return torch.cat(squares)
+    def _by_gram(self) -> tuple[Tensor, Tensor]:
+        right = torch.bmm(self.right, self.right.transpose(1, 2))
+        left = self.left.gram(self.left).to(right.dtype)
+        return gram.lengths(right, left, (self.right.shape[2], self.left.products))
 
     def _part(self, chosen: slice) -> Factored:
         return Factored(self.left.part(chosen), self.right[chosen], self.height)
+
+    @property
+    def meeting(self) -> Meeting:
+        return self.left.meeting(self.right)
 
     def rows(self, chosen: slice) -> Tensor:
         part = self._part(chosen)
         return part.left.times(part.right, self.height).flatten(1)
 
     def add_to(self, total: Tensor, weights: Tensor) -> None:
-        """In chunks of rows, so that the scaled copy stays small."""
+        """Several meetings at once, as far as the products and scaled factors of them all stay small."""
         count, terms, width = self.right.shape
-        for chosen in chunks(count, terms * min(width, self.height) * self.right.element_size()):
+        together = self.meeting.rows
+        size = max(self.left.product_size(width), together * terms * width) * self.right.element_size()
+        for chosen in meetings(count, together, size):
             part = self._part(chosen)
             part.left.add_product(part.right, weights[chosen], total)
-
-    def without(self, dead: Tensor) -> Gradient:
-        return Factored(self.left.without(dead), self.right.masked_fill(dead[:, None, None], 0.0), self.height)
 
     @classmethod
     def join(cls, uses: Sequence[Factored]) -> Gradient:

@@ -10,16 +10,28 @@ import torch
 from torch import Tensor
 
 from lrdp.training.clipping import row_squares
+from lrdp.training.gradients.protocol import live
+from lrdp.training.rounding import Meeting, meeting
 
 
 class Left(Protocol):
     """The left factors of all terms, [rows, terms, height]."""
 
+    @property
+    def products(self) -> int:
+        """How many products an inner product of two terms adds up."""
+
+    def product_size(self, width: int) -> int:
+        """How many elements one meeting's product holds, apart from the factors themselves."""
+
+    def meeting(self, right: Tensor) -> Meeting:
+        """Which rows may be added up together."""
+
     def part(self, chosen: slice) -> Left:
         """Those of some rows."""
 
     def squares(self) -> Tensor:
-        """Σ_t ‖left_t‖² for each row."""
+        """Σ_t ‖left_t‖² for each row, never below the truth."""
 
     def gram(self, other: Left) -> Tensor:
         """Inner products of own terms with the other's: [rows, own terms, other terms]."""
@@ -34,10 +46,7 @@ class Left(Protocol):
         """Σ_t left_t ⊗ right_t for each row: [rows, height, width]."""
 
     def add_product(self, right: Tensor, weights: Tensor, total: Tensor) -> None:
-        """Add Σ weight · left_t ⊗ right_t over all rows and terms to ``total``."""
-
-    def without(self, dead: Tensor) -> Left:
-        """The same with zero in the rows marked dead."""
+        """Add Σ weight · left_t ⊗ right_t over all rows to ``total``, by meeting; those of weight 0 are taken out."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,16 @@ class Vectors:
     """Dense: ``values`` is [rows, terms, height]."""
 
     values: Tensor
+
+    @property
+    def products(self) -> int:
+        return self.values.shape[2]
+
+    def product_size(self, width: int) -> int:
+        return self.values.shape[2] * width
+
+    def meeting(self, right: Tensor) -> Meeting:
+        return meeting(right.shape[1], right.dtype)
 
     def part(self, chosen: slice) -> Vectors:
         return Vectors(self.values[chosen])
@@ -65,16 +84,13 @@ class Vectors:
         return torch.bmm(self.values.transpose(1, 2), right)
 
     def add_product(self, right: Tensor, weights: Tensor, total: Tensor) -> None:
-        """One matrix product over all rows and terms; the narrower factor is scaled."""
+        """One matrix product for each meeting; the narrower factor is scaled."""
         left, scale = self.values, weights[:, None, None]
-        if left.shape[2] <= right.shape[2]:
-            left = left * scale
-        else:
-            right = right * scale
-        total.addmm_(left.flatten(0, 1).t(), right.flatten(0, 1))
-
-    def without(self, dead: Tensor) -> Vectors:
-        return Vectors(self.values.masked_fill(dead[:, None, None], 0.0))
+        narrow = left.shape[2] <= right.shape[2]
+        left, right = (left * scale, right.clone()) if narrow else (left.clone(), right * scale)
+        meet = max(1, len(right) // self.meeting(right).rows)
+        left, right = (live(values, weights).view(meet, -1, values.shape[2]) for values in (left, right))
+        total.add_(torch.bmm(left.transpose(1, 2), right).sum(0))
 
 
 @dataclass(frozen=True)
@@ -82,6 +98,16 @@ class Indices:
     """One-hot: ``values`` is [rows, terms], the place of each one."""
 
     values: Tensor
+
+    @property
+    def products(self) -> int:
+        return 1
+
+    def product_size(self, width: int) -> int:  # noqa: ARG002 - sums are as long as the terms
+        return 0
+
+    def meeting(self, right: Tensor) -> Meeting:
+        return meeting(right.shape[1], right.dtype)
 
     def part(self, chosen: slice) -> Indices:
         return Indices(self.values[chosen])
@@ -105,10 +131,13 @@ class Indices:
         return sums.index_add_(0, (self.values + offsets).flatten(), right.flatten(0, 1)).view(rows, height, width)
 
     def add_product(self, right: Tensor, weights: Tensor, total: Tensor) -> None:
-        total.index_add_(0, self.values.flatten(), (right * weights[:, None, None]).flatten(0, 1))
-
-    def without(self, dead: Tensor) -> Indices:  # noqa: ARG002 - the right factor of a dead row is zero, and an index is finite
-        return self
+        """Added up by meeting and place, in as many rows as there are terms, whether their places differ or not."""
+        together, height = self.meeting(right).rows, len(total)
+        meet = torch.arange(len(right), device=right.device)[:, None] // together * height
+        places, inverse = _unique((self.values + meet).flatten())
+        scaled = live(right * weights[:, None, None], weights).flatten(0, 1)
+        sums = torch.zeros_like(scaled).index_add_(0, inverse, scaled)
+        total.index_add_(0, places % height, sums[: len(places)].to(total.dtype))
 
 
 @dataclass(frozen=True)
@@ -117,6 +146,16 @@ class VectorsAndIndices:
 
     vectors: Vectors
     indices: Indices
+
+    @property
+    def products(self) -> int:
+        return self.vectors.products
+
+    def product_size(self, width: int) -> int:
+        return self.vectors.product_size(width)
+
+    def meeting(self, right: Tensor) -> Meeting:
+        return self.vectors.meeting(right)
 
     def part(self, chosen: slice) -> VectorsAndIndices:
         return VectorsAndIndices(self.vectors.part(chosen), self.indices.part(chosen))
@@ -142,12 +181,14 @@ class VectorsAndIndices:
         self.vectors.add_product(first, weights, total)
         self.indices.add_product(second, weights, total)
 
-    def without(self, dead: Tensor) -> VectorsAndIndices:
-        return VectorsAndIndices(self.vectors.without(dead), self.indices)
-
     def _split(self, right: Tensor) -> tuple[Tensor, Tensor]:
         terms = self.vectors.values.shape[1]
         return right[:, :terms], right[:, terms:]
+
+
+def _unique(values: Tensor) -> tuple[Tensor, Tensor]:
+    found: tuple[Tensor, Tensor] = torch.unique(values, return_inverse=True)
+    return found
 
 
 def joined(vectors: Sequence[Tensor], indices: Sequence[Tensor]) -> Left:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_FEW_PLACES = 8
 _SMALL_WEIGHT = 1 << 14
 
 
@@ -39,12 +38,33 @@ class Geometry:
 
     def patches(self, inputs: Tensor) -> Tensor:
         """What the kernel sees at each place: [rows, groups, inputs per group × kernel, places]."""
-        view = self.padded(inputs)
-        for axis, (size, stride, dilation) in enumerate(zip(self.kernel, self.stride, self.dilation, strict=True), 2):
-            view = view.unfold(axis, dilation * (size - 1) + 1, stride)[..., ::dilation]
         spatial = len(self.kernel)
+        view = self._seen(self.padded(inputs), 2)
         view = view.permute(0, 1, *range(2 + spatial, 2 + 2 * spatial), *range(2, 2 + spatial))
         return view.reshape(inputs.shape[0], self.groups, prod(self.shape[1:]), -1)
+
+    def channels_last(self, inputs: Tensor) -> Tensor:
+        """A copy of the input with its zero border and the channels in the last dimension."""
+        sizes = [size + 2 * border for size, border in zip(inputs.shape[2:], self.padding, strict=True)]
+        padded = inputs.new_zeros(len(inputs), *sizes, inputs.shape[1])
+        inside = tuple(slice(border, size - border) for size, border in zip(sizes, self.padding, strict=True))
+        padded[(slice(None), *inside)] = inputs.movedim(1, -1)
+        return padded
+
+    def patches_last(self, padded: Tensor) -> Tensor:
+        """The patches of ``channels_last``: [rows, groups, places, kernel × inputs per group], copied in long runs."""
+        spatial = len(self.kernel)
+        view = self._seen(padded, 1).movedim(1 + spatial, -1)
+        view = view.reshape(len(padded), -1, prod(self.kernel), self.groups, self.shape[1])
+        return view.permute(0, 3, 1, 2, 4).flatten(3)
+
+    def _seen(self, view: Tensor, first: int) -> Tensor:
+        """A view of padded inputs whose spatial dimensions begin at ``first``: places there, kernel at the end."""
+        for axis, (size, stride, dilation) in enumerate(
+            zip(self.kernel, self.stride, self.dilation, strict=True), first
+        ):
+            view = view.unfold(axis, dilation * (size - 1) + 1, stride)[..., ::dilation]
+        return view
 
     def windows(self, axis: int, length: int) -> list[slice]:
         """For each of the kernel's places along ``axis``, the padded pixels it meets on its way over ``length``."""
@@ -53,15 +73,19 @@ class Geometry:
             slice(at * self.dilation[axis], at * self.dilation[axis] + reach, stride) for at in range(self.kernel[axis])
         ]
 
-    def weight_gradient(self, inputs: Tensor, outputs: Tensor, weight: Tensor) -> Tensor:
-        """Σ over rows of the weight's gradient, for output gradients ``outputs``.
+    def weight_gradient(self, padded: Tensor, outputs: Tensor, meet: int) -> Tensor:
+        """Σ over rows of the weight's gradient for output gradients ``outputs``, its inputs' channels last.
 
-        Where the places are few, a plain matrix product beats the convolution kernel, and needs none of its scratch.
+        ``padded`` is ``channels_last``. The rows are parted into ``meet`` meetings, whose sums are added up at last.
+        These are plain matrix products, for which docs/training.md has a bound; a convolution's own kernel may
+        transform its inputs first.
         """
-        if self.groups == 1 and prod(outputs.shape[2:]) <= _FEW_PLACES:
-            left, right = outputs.flatten(2).transpose(1, 2), self.patches(inputs)[:, 0].transpose(1, 2)
-            return (left.flatten(0, 1).t() @ right.flatten(0, 1)).view(self.shape)
-        return self._backward(inputs, outputs, weight, self.groups)
+        groups, (height, width) = self.groups, self.shape[:2]
+        right = self.patches_last(padded)
+        right = right.reshape(meet, -1, *right.shape[1:]).transpose(1, 2).flatten(0, 1).flatten(1, 2)
+        left = outputs.reshape(meet, -1, groups, height // groups, prod(outputs.shape[2:]))
+        left = left.permute(0, 2, 3, 1, 4).reshape(meet * groups, height // groups, -1)
+        return torch.bmm(left, right).view(meet, height, *self.kernel, width).sum(0)
 
     def weight_gradients(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """The weight's gradient for each row, flat.

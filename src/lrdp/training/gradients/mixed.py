@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lrdp.training.clipping import row_squares
-from lrdp.training.gradients.protocol import Gradient, chunks
+from lrdp.training.gradients.dense import multiplied_out
+from lrdp.training.gradients.protocol import Gradient, Measured
 
 
 @dataclass(frozen=True)
@@ -19,21 +19,13 @@ class Mixed:
     uses: tuple[Gradient, ...]
     count: int
 
-    def measure(self) -> tuple[Tensor, Gradient]:
+    def measure(self) -> Measured:
         """The norm of the sum. The sum of the norms would be wrong: tied uses may add up or cancel."""
         first = self.rows(slice(0, 1))
-        parts = chunks(self.count, first.numel() * first.element_size())
-        return torch.cat([row_squares(self.rows(part)) for part in parts]), self
+        return multiplied_out(self, self.count, first.numel(), first.dtype)
 
     def rows(self, chosen: slice) -> Tensor:
         return torch.stack([use.rows(chosen) for use in self.uses]).sum(0)
-
-    def add_to(self, total: Tensor, weights: Tensor) -> None:
-        for use in self.uses:
-            use.add_to(total, weights)
-
-    def without(self, dead: Tensor) -> Gradient:
-        return Mixed(tuple(use.without(dead) for use in self.uses), self.count)
 
     @classmethod
     def join(cls, uses: Sequence[Mixed]) -> Gradient:

@@ -3,47 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol, Self
 
-import torch
 from torch import Tensor
 
-from lrdp.training.clipping import wide
+from lrdp.training.rounding import Meeting
 
 TRANSIENT_BYTES = 8 << 20  # what one operation may hold for a moment, beyond its result
 KEPT_BYTES = 48 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
 
 
+class Kept(Protocol):
+    """What a weighted sum is made of once the norms are known."""
+
+    @property
+    def meeting(self) -> Meeting:
+        """Which examples share an accumulation, and in what precision."""
+
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        """Add Σ weight_i · gradient_i to ``total``, the examples of a meeting first, and then the meetings.
+
+        Zero times infinity is not zero: an example without weight is taken out, and at the same cost if there is none.
+        """
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of each example, never below the truth: the squared norm of its gradient, and of any partial sum of its terms."""
+
+    squares: Tensor
+    reaches: Tensor
+    kept: Kept
+
+
 class Gradient(Protocol):
     """The gradients of one parameter by example, in whatever form is cheapest. Nothing holds [rows, parameters]."""
 
-    def measure(self) -> tuple[Tensor, Gradient]:
-        """The squared norm of each example's gradient, and the form to keep for the weighted sum."""
+    def measure(self) -> Measured:
+        """The lengths, and the form to keep for the weighted sum."""
 
     def rows(self, chosen: slice) -> Tensor:
         """The gradients of some examples, flat: [examples, elements]."""
-
-    def add_to(self, total: Tensor, weights: Tensor) -> None:
-        """Add Σ weight_i · gradient_i to ``total``."""
-
-    def without(self, dead: Tensor) -> Gradient:
-        """The same with zero in the rows marked dead: 0 × ∞ is not zero."""
 
     @classmethod
     def join(cls, uses: Sequence[Self]) -> Gradient:
         """The gradient of a parameter used several times, all uses in this form."""
 
 
-def chunks(rows: int, bytes_per_row: int) -> Iterator[slice]:
-    """Slices of the rows whose transients stay within bounds."""
-    size = max(1, TRANSIENT_BYTES // max(1, bytes_per_row))
+def live(values: Tensor, weights: Tensor) -> Tensor:
+    """``values``, which are nobody else's, overwritten with zeros in the rows of weight 0."""
+    return values.index_fill_(0, (weights == 0).nonzero()[:, 0], 0.0)
+
+
+def meetings(rows: int, together: int, bytes_per_meeting: int) -> Iterator[slice]:
+    """Slices of whole meetings of ``together`` rows whose transients stay within bounds, and one of those left over."""
+    whole = rows // together * together
+    size = together * max(1, TRANSIENT_BYTES // max(1, bytes_per_meeting))
+    yield from (slice(start, min(whole, start + size)) for start in range(0, whole, size))
+    if whole < rows:
+        yield slice(whole, rows)
+
+
+def chunks(rows: int, bytes_per_row: int, most: int | None = None) -> Iterator[slice]:
+    """Slices of the rows whose transients stay within bounds, of at most ``most`` rows."""
+    size = max(1, min(TRANSIENT_BYTES // max(1, bytes_per_row), most or rows))
     return (slice(start, min(rows, start + size)) for start in range(0, rows, size))
-
-
-def rounding_allowance(diagonals: Tensor, dtype: torch.dtype) -> Tensor:
-    """How far below the truth a squared norm taken from Gram matrices may lie.
-
-    ``diagonals`` holds the squared lengths of the summed outer products, [rows, terms]. Terms that cancel leave a small
-    norm with the rounding of large ones; without this allowance such a gradient would pass unclipped.
-    """
-    return diagonals.to(wide(diagonals.device)).clamp(min=0.0).sqrt_().sum(1).square_().mul_(torch.finfo(dtype).eps)

@@ -18,7 +18,7 @@ class ConvolutionRule:
     """``nn.Conv1d``, ``nn.Conv2d``, ``nn.Conv3d``."""
 
     name: ClassVar[str] = "convolution"
-    cost: ClassVar[str] = "norms multiplied out or from Gram matrices, whichever is cheaper; one weighted convolution"
+    cost: ClassVar[str] = "norms multiplied out or from Gram matrices, whichever is cheaper; weighted matrix products"
     parameters: ClassVar[Sequence[str]] = ("weight", "bias")
 
     def watch(self, call: Call) -> None:
@@ -46,7 +46,7 @@ def _weight_gradient(tape: Tape, module: Any, inputs: Tensor, gradient: Tensor) 
     inputs, geometry = _placed(module, inputs.to(module.weight.dtype))
     outputs = gradient.detach().to(module.weight.dtype)
     if len(inputs) == tape.rows:
-        return Convolved(inputs, outputs, geometry, module.weight.detach())
+        return Convolved(inputs, outputs, geometry)
     if geometry.groups != 1:
         raise Unsupported("a grouped convolution over several images per example has no rule: use groups=1.")
     patches = geometry.patches(inputs)[:, 0].transpose(1, 2)

@@ -15,8 +15,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from lrdp.errors import Unsupported
-from lrdp.training.clipping import row_squares
-from lrdp.training.gradients import KEPT_BYTES, Dense, Gradient, Mixed, chunks
+from lrdp.training.gradients import KEPT_BYTES, Dense, Gradient, Measured, Mixed, multiplied_out
+from lrdp.training.layers.batched import Batched
 from lrdp.training.layers.protocol import Call
 from lrdp.training.tape import Share
 
@@ -72,17 +72,15 @@ class Again:
 
     def _one_by_one(self, chosen: slice) -> dict[str, Tensor]:
         rows = range(*chosen.indices(len(next(iter(self.cotangents.values())))))
-        alone = [self.weighted(slice(row, row + 1), None) for row in rows]
+        alone = [self._alone(slice(row, row + 1)) for row in rows]
         return {name: torch.stack([gradients[name] for gradients in alone]) for name in self.own}
 
-    def weighted(self, chosen: slice, weights: Tensor | None) -> dict[str, Tensor]:
-        """Σ weight_i · gradient_i over some rows, by one ordinary backward pass through the module alone."""
-        cotangents = [value[chosen] for value in self.cotangents.values()]
-        if weights is not None:
-            cotangents = [value * weights.view(-1, *(1,) * (value.dim() - 1)).to(value) for value in cotangents]
+    def _alone(self, row: slice) -> dict[str, Tensor]:
+        """One row's gradients, by an ordinary backward pass through the module alone."""
+        cotangents = [value[row] for value in self.cotangents.values()]
         with torch.enable_grad():
             own = {name: parameter.detach().requires_grad_() for name, parameter in self.own.items()}
-            outputs = self.run(own, self.some(chosen))
+            outputs = self.run(own, self.some(row))
             found = torch.autograd.grad(outputs, list(own.values()), cotangents, allow_unused=True)
         return {
             name: torch.zeros_like(own[name]) if gradient is None else gradient
@@ -98,24 +96,12 @@ class Repeated:
     name: str
     count: int
 
-    def measure(self) -> tuple[Tensor, Gradient]:
+    def measure(self) -> Measured:
         parameter = self.again.own[self.name]
-        parts = chunks(self.count, parameter.numel() * parameter.element_size())
-        return torch.cat([row_squares(self.rows(part)) for part in parts]), self
+        return multiplied_out(self, self.count, parameter.numel(), parameter.dtype)
 
     def rows(self, chosen: slice) -> Tensor:
-        return self.again.each(chosen)[self.name].flatten(1)
-
-    def add_to(self, total: Tensor, weights: Tensor) -> None:
-        total += self.again.weighted(slice(None), weights)[self.name]
-
-    def without(self, dead: Tensor) -> Gradient:
-        """Each row by itself: what is not finite in one cannot reach another."""
-        alive = [row for row in range(self.count) if not dead[row]]
-        values = self.rows(slice(0, 1)).new_zeros(self.count, self.again.own[self.name].numel())
-        for row in alive:
-            values[row] = self.rows(slice(row, row + 1))[0]
-        return Dense(values)
+        return self.again.each(chosen)[self.name].flatten(1).contiguous()
 
     @classmethod
     def join(cls, uses: Sequence[Repeated]) -> Gradient:
@@ -128,8 +114,8 @@ class Fallback:
     name = "fallback"
     cost = "runs this module again for its own parameters, example by example in one vectorised pass"
 
-    def __init__(self) -> None:
-        self._batched: dict[nn.Module, tuple[bool, ...]] = {}
+    def __init__(self, batched: Batched) -> None:
+        self._batched = batched
 
     def watch(self, call: Call) -> None:
         """Keep the arguments."""
@@ -147,18 +133,10 @@ class Fallback:
             if not cotangents:
                 return []
             _check_rows(call, cotangents)
-            again = Again(call.module, own, kept, form, self._split(call, kept), cotangents)
-            return _shares(again, call.tape.rows)
+            split = self._batched.among(call.module, kept, call.tape.rows)
+            return _shares(Again(call.module, own, kept, form, split, cotangents), call.tape.rows)
 
         call.tape.defer(list(own.values()), emit)
-
-    def _split(self, call: Call, leaves: Sequence[Any]) -> tuple[bool, ...]:
-        """Which arguments have one row per example: those that did in every batch so far, whatever its size."""
-        rows = call.tape.rows
-        now = [isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == rows for leaf in leaves]
-        before = self._batched.get(call.module, tuple(now))
-        self._batched[call.module] = tuple(a and b for a, b in zip(now, before, strict=True))
-        return self._batched[call.module]
 
 
 def _refuse_dropout(module: nn.Module) -> None:
@@ -188,4 +166,4 @@ def _shares(again: Again, rows: int) -> list[Share]:
     if rows * size > KEPT_BYTES:
         return [(parameter, Repeated(again, name, rows)) for name, parameter in again.own.items()]
     found = again.each(slice(None))
-    return [(parameter, Dense(found[name].flatten(1))) for name, parameter in again.own.items()]
+    return [(parameter, Dense(found[name].flatten(1).contiguous())) for name, parameter in again.own.items()]
