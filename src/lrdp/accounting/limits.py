@@ -8,8 +8,13 @@ from __future__ import annotations
 import math
 import operator
 from numbers import Real
+from typing import Final
 
 from lrdp.errors import InvalidInput
+
+HEADROOM: Final = {"float32": 2.0**-7, "float64": 2.0**-30}
+"""The share of the clip norm that is kept free for rounding, by the type of the weights: what training clips to, and
+what a statement says of it."""
 
 
 def positive(name: str, value: float, reason: str) -> float:

@@ -27,7 +27,7 @@ def check(model: ModelName, as_json: AsJson = False) -> None:
     report = inspect(load_model(model))
     if as_json:
         layers = [asdict(layer) for layer in report.layers]
-        print(json.dumps({"trainable": report.trainable, "layers": layers}))
+        print(json.dumps({"trainable": report.trainable, "headroom": report.headroom, "layers": layers}))
     else:
         Console().print(_table(report))
     if not report.trainable:
@@ -37,6 +37,9 @@ def check(model: ModelName, as_json: AsJson = False) -> None:
 def _table(report: Report) -> Table:
     table = Table("layer", "kind", "parameters", "rule", "what it costs, or how to mend it", title_justify="left")
     table.title = "Trains privately as it is" if report.trainable else "Does not train privately yet"
+    table.caption_justify = "left"
+    clipped = f"Gradients are clipped to {1 - report.headroom:.2%} of the clip norm"
+    table.caption = f"{clipped}; the rest bounds, by proof, what rounding can add."
     for layer in report.layers:
         style = "red" if layer.refused else None
         words = layer.refused or layer.cost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lrdp.errors import Unsupported
+from lrdp.errors import InvalidInput, Unsupported
 from lrdp.federation.layout import Layout
 from lrdp.integrity.fixed_point import Model
 from lrdp.ledger import Policy, Request
@@ -33,6 +34,7 @@ from lrdp.training import (
 Loss = Callable[..., Tensor]
 Settings = Mapping[str, Any]
 _DEFAULT_RATE = 0.1
+_LOG = logging.getLogger("lrdp.client")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,13 @@ class Workbench:
 
     @cached_property
     def records(self) -> CheckedRecords:
-        return check_records(self._task.dataset(self._settings), self.loss)
+        """What cannot be trained on is left out and logged here: a server is not told that it is there."""
+        found = check_records(self._task.dataset(self._settings), self.loss)
+        try:
+            found.demand()
+        except InvalidInput as problem:
+            _LOG.error("%s", problem)
+        return found
 
     def rehearse(self, policy: Policy) -> None:
         """Refuse a model, loss or data set that cannot be trained as the policy says, before anything is charged."""

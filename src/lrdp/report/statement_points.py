@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lrdp import __version__
-from lrdp.accounting import Adjacency, Mechanism
+from lrdp.accounting import Adjacency, Mechanism, limits
 from lrdp.ledger.books import State
 from lrdp.ledger.heads import Head
 from lrdp.ledger.summary import Summary
@@ -166,7 +166,9 @@ def _versions(summary: Summary) -> str:
     return (
         f"lrdp {__version__}, Python {platform.python_version()}; accountant {summary.accountant}, rounded up. As "
         f"lrdp.training is built, noise comes from a cryptographic generator keyed by the operating system, is "
-        f"added in float64 and snapped to a public grid."
+        f"added in float64 and snapped to a public grid; gradients in float32 are clipped to C(1 - "
+        f"1/{1 / limits.HEADROOM['float32']:.0f}), and the rest of C bounds, by proof, what rounding can add to one "
+        f"record's share."
     )
 
 

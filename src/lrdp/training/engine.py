@@ -136,7 +136,7 @@ class Engine:
 
 
 def _tamed(tape: Tape, values: Tensor) -> Tensor:
-    finite = torch.isfinite(values.detach()).flatten(1).all(1)
+    finite = torch.isfinite(values.detach()).reshape(len(values), -1).all(1)
     tape.give_up(~finite)
     return torch.where(finite.view(-1, *(1,) * (values.dim() - 1)), values, 1.0)
 

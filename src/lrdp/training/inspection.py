@@ -9,6 +9,7 @@ from torch import nn
 
 from lrdp.errors import Unsupported
 from lrdp.training.layers import Expression, Fallback, Rule, expression_for, refusal, rule_for, trained
+from lrdp.training.rounding import HEADROOM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +26,10 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a model's layers are to the engine."""
+    """What a model's layers are to the engine, and which share of the clip norm it keeps free for rounding."""
 
     layers: tuple[Layer, ...]
+    headroom: float
 
     @property
     def refused(self) -> tuple[Layer, ...]:
@@ -65,7 +67,8 @@ def check(model: nn.Module) -> Report:
     >>> [layer.rule for layer in report.layers]
     ['linear', 'refused']
     """
-    return Report(layers=tuple(_layers(model)))
+    trained = (HEADROOM.get(parameter.dtype, 0.0) for parameter in model.parameters() if parameter.requires_grad)
+    return Report(layers=tuple(_layers(model)), headroom=max(trained, default=0.0))
 
 
 def plan(model: nn.Module) -> Plan:

@@ -8,7 +8,6 @@ the same shape, each example stays in its slot, and an example that raises is re
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from lrdp.training.engine import Batch, Engine
+from lrdp.training.records import WHATEVER
 from lrdp.training.tape import Tape
 
 _LOG = logging.getLogger("lrdp.training")
@@ -26,7 +26,7 @@ def tolerant_sweep(engine: Engine, batch: Batch, rows: int) -> tuple[Tape | None
     """The measured pass, without the examples that raise, and a mark for each of the others; no pass if all raise.
 
     Guarantees: where nothing raises, exactly ``engine.sweep``. Else an example counts if and only if it can be computed
-    among copies of another that raises nowhere.
+    among those before it that count, and copies of one that raises nowhere.
     """
     attempt = _Attempt(engine, rows)
     tape = attempt.sweep(batch)
@@ -35,8 +35,7 @@ def tolerant_sweep(engine: Engine, batch: Batch, rows: int) -> tuple[Tape | None
     usable = torch.zeros(rows, dtype=torch.bool, device=engine.device)
     spare = next((row for row in range(rows) if attempt.sweep(_copies(batch, row, rows)) is not None), None)
     if spare is not None:
-        guilty = attempt.guilty(batch, list(range(rows)), spare)
-        usable = torch.tensor([row not in guilty for row in range(rows)], device=engine.device)
+        attempt.admit(batch, range(rows), spare, usable)
         tape = attempt.sweep(_mixed(batch, usable, spare))
     _LOG.warning(_LEFT_OUT, rows - int(usable.sum()), rows, exc_info=attempt.problem)
     return tape, usable
@@ -58,21 +57,21 @@ class _Attempt:
             torch.cuda.set_rng_state(state, device)
         try:
             return self._engine.sweep(batch, self._rows)
-        except Exception as problem:  # noqa: BLE001 — whatever a model or a loss does with a record
+        except WHATEVER as problem:
             # Its traceback would keep the whole pass in memory.
             self.problem = problem.with_traceback(None)
             return None
 
-    def guilty(self, batch: Batch, suspects: Sequence[int], spare: int) -> set[int]:
-        """Those of ``suspects`` that raise while all others are copies of ``spare``, by halving."""
-        mask = torch.zeros(self._rows, dtype=torch.bool, device=self._engine.device)
-        mask[list(suspects)] = True
-        if self.sweep(_mixed(batch, mask, spare)) is not None:
-            return set()
-        if len(suspects) == 1:
-            return set(suspects)
-        half = len(suspects) // 2
-        return self.guilty(batch, suspects[:half], spare) | self.guilty(batch, suspects[half:], spare)
+    def admit(self, batch: Batch, some: range, spare: int, usable: Tensor) -> None:
+        """Mark as usable those of ``some`` that raise neither alone nor with those marked already, by halving."""
+        usable[some.start : some.stop] = True
+        if self.sweep(_mixed(batch, usable, spare)) is not None:
+            return
+        usable[some.start : some.stop] = False
+        if len(some) > 1:
+            half = len(some) // 2
+            self.admit(batch, some[:half], spare, usable)
+            self.admit(batch, some[half:], spare, usable)
 
 
 def _copies(batch: Batch, row: int, rows: int) -> Any:

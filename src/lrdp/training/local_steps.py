@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lrdp.accounting import SampledGaussian
 from lrdp.errors import InvalidInput
-from lrdp.training.checked import CheckedGradients, Peaks
+from lrdp.training.checked import CheckedGradients
 from lrdp.training.clipping import WIDE, coefficients
 from lrdp.training.engine import Engine, Totals
 from lrdp.training.isolation import tolerant_sweep
@@ -28,6 +28,7 @@ from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
 from lrdp.training.verification import check_finite, verified
 
+_SMALL_PASS, _PARTS_OF_A_PASS = 8, 3  # rows and additions of a pass, to guess before planning whether sums must be wide
 _SCRATCH = 4  # a convolution kernel's hidden scratch was seen to reach this many times its weight
 
 
@@ -78,11 +79,12 @@ class LocalSteps:
         """
         totals: Totals = {}
         slots, clip_norm, dtype = len(draw.slots), self.task.constants.clip_norm, self.engine.dtype
+        passes = -(-slots // self.memory.micro_batch)
         for start in range(0, slots, self.memory.micro_batch):
             batch, live = self.reader.slots(draw.slots[start : start + self.memory.micro_batch])
             tape, usable = tolerant_sweep(self.engine, batch, len(live))
             if tape is not None:
-                additions = slots // min(tape.least_meeting, len(live)) + 1
+                additions = passes * (-(-len(live) // tape.least_meeting) + 2)
                 wide = WIDE if needs_wide_totals(slots, additions, dtype) else None
                 tape.release(coefficients(tape.lengths, clip_norm, dtype) * (live & usable), totals, wide)
         return totals
@@ -107,20 +109,24 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     """Everything that can be refused is refused here: nothing has been drawn or charged yet."""
     rows = rows_of(mechanism)
     records = check_records(task.dataset, task.loss)
+    if records is not task.dataset:
+        records.demand()
     sampler = sampler_for(mechanism, len(records))
     check_finite(task.model)
     with Engine(task.model, task.loss, task.constants.forward_dtype) as engine:
-        reader = Reader(records.dataset, engine.device)
+        reader = Reader(records.dataset, engine.device, records.left_out)
         checked = verified(engine, task, reader)
-        memory = _memory(checked.peaks, rows, task, engine)
+        memory = _memory(checked, rows, task, engine)
         task.execution.announce(memory)
         yield LocalSteps(mechanism, task, engine, sampler, reader, checked, memory)
 
 
-def _memory(peaks: Peaks, rows: int, task: Task, engine: Engine) -> MemoryPlan:
-    trained = engine.parameters.values()
+def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine) -> MemoryPlan:
+    trained, peaks = engine.parameters.values(), checked.peaks
     # The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution.
-    kept = sum(parameter.nbytes for parameter in trained) * (2 + task.constants.optimiser.moments)
+    additions = _PARTS_OF_A_PASS * rows // min(checked.least_meeting, _SMALL_PASS)
+    wide = needs_wide_totals(rows, additions, engine.dtype)
+    kept = sum(parameter.nbytes for parameter in trained) * (2 + wide + task.constants.optimiser.moments)
     scratch = max((_SCRATCH * parameter.nbytes for parameter in trained if parameter.dim() > 2), default=0)
     found = either(footprint(peaks.swept, kept=kept + scratch), footprint(peaks.whole, kept=kept + scratch))
     given, limit = task.execution.micro_batch, task.execution.memory_limit

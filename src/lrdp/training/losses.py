@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lrdp.accounting import limits
 from lrdp.errors import InvalidInput
-from lrdp.training.records import Dataset, Reader, check_dataset
+from lrdp.training.records import WHATEVER, Dataset, Reader, check_dataset
 
 _ROWS_AT_ONCE = 1024
 
@@ -52,16 +53,29 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class CheckedRecords:
-    """A data set all of whose records passed the check of ``loss``: made by ``check_records``, kept over the rounds."""
+    """A data set, and why some of its records, by number, cannot be trained on: they are left out.
+
+    Made by ``check_records`` and kept over the rounds: an error about a record in a later reply would tell of it.
+    """
 
     dataset: Dataset
     loss: Callable[..., Tensor]
+    left_out: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, number: int) -> Any:
         return self.dataset[number]
+
+    def demand(self) -> None:
+        """Raise if a record is left out: for whoever can mend the data, and never in a reply to a server."""
+        if self.left_out:
+            first = min(self.left_out)
+            raise InvalidInput(
+                f"{len(self.left_out)} of {len(self)} records cannot be trained on, the first of them number {first} "
+                f"({self.left_out[first]}): mend or remove them; who passes check_records(dataset, loss) leaves them out."
+            )
 
 
 def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
@@ -72,9 +86,20 @@ def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecor
     if isinstance(dataset, CheckedRecords) and dataset.loss == loss:
         return dataset
     check_dataset(dataset)
+    left_out: dict[int, str] = {}
     if isinstance(loss, CheckedLoss):
         reader = Reader(dataset, torch.device("cpu"))
         for start in range(0, len(dataset), _ROWS_AT_ONCE):
             numbers = np.arange(start, min(len(dataset), start + _ROWS_AT_ONCE), dtype=np.int64)
-            loss.check(reader.read(numbers))
-    return CheckedRecords(dataset, loss)
+            if _problem(reader, loss, numbers) is not None:
+                found = {int(one): _problem(reader, loss, np.array([one])) for one in numbers}
+                left_out |= {one: problem for one, problem in found.items() if problem is not None}
+    return CheckedRecords(dataset, loss, left_out)
+
+
+def _problem(reader: Reader, loss: CheckedLoss, numbers: NDArray[np.int64]) -> str | None:
+    try:
+        loss.check(reader.read(numbers))
+    except WHATEVER as problem:
+        return str(problem).rstrip(".") or type(problem).__name__
+    return None

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import default_collate
 
 from lrdp.errors import InvalidInput
 from lrdp.training.sampling import EMPTY
 
+WHATEVER = (Exception, SystemExit)
+"""What a data set, a model or a loss may raise over one record, who must not become visible by it."""
 _LOG = logging.getLogger("lrdp.training")
-_LEFT_OUT = "records that could not be read, or have another form than the first, were left out of this step"
+_LEFT_OUT = "records that could not be read, or have another form than most, were left out of this step"
+_FIRST = 5
 
 
 class Dataset(Protocol):
@@ -65,17 +68,31 @@ def check_dataset(dataset: Dataset) -> None:
 
 
 class Reader:
-    """Reads records onto a device, each in a slot of its own.
+    """Reads records onto a device, each in a slot of its own, except those to be left out.
 
-    All have the form, shapes and types, of the first record, which is public. A record that cannot be read or has
-    another form is left out, and its slot with it: an error would tell that it was drawn.
+    All have one form, shapes and types, which is public: that of most of the first few. A record that cannot be read or
+    has another form is left out too, and its slot stays empty: an error would tell that it was drawn.
     """
 
-    def __init__(self, dataset: Dataset, device: torch.device) -> None:
+    def __init__(self, dataset: Dataset, device: torch.device, left_out: Collection[int] = ()) -> None:
         self._dataset, self._device = dataset, device
-        self.records = len(dataset)
-        self._blank = tree_map(torch.zeros_like, self._read(np.zeros(1, dtype=np.int64)))
+        self._left_out = np.fromiter(left_out, dtype=np.int64)
+        self._blank = tree_map(torch.zeros_like, self._ordinary())
         self.form = _form(self._blank)
+
+    def _ordinary(self) -> Any:
+        """One of the first records, of the form that most of them have."""
+        found: dict[str, list[Any]] = {}
+        problem: BaseException | None = None
+        for number in range(min(_FIRST, len(self._dataset))):
+            try:
+                record = self._read(np.array([number]))
+                found.setdefault(_form(record), []).append(record)
+            except WHATEVER as reason:
+                problem = reason
+        if not found:
+            raise InvalidInput(f"none of the first records can be read as tensors or numbers: {problem}.") from None
+        return max(found.values(), key=len)[0]
 
     def blank(self, rows: int) -> Any:
         """Rows of zeros: made of no one's data."""
@@ -83,11 +100,11 @@ class Reader:
 
     def slots(self, numbers: NDArray[np.int64]) -> tuple[Any, Tensor]:
         """The records in their slots, zeros in all others, and which slots hold a record."""
-        there = numbers != EMPTY
+        there = (numbers != EMPTY) & ~np.isin(numbers, self._left_out)
         try:
             found = self.read(numbers[there])
-        except Exception as problem:  # noqa: BLE001 — whatever a data set does with a record
-            there, found = self._one_by_one(numbers, problem)
+        except WHATEVER as problem:
+            there, found = self._one_by_one(numbers, there, problem)
         live = torch.from_numpy(there).to(self._device)
         if len(numbers) == there.sum():
             return found, live
@@ -95,13 +112,15 @@ class Reader:
         blank = self.blank(len(numbers))
         return tree_map(lambda zeros, leaf: zeros.clone().index_copy_(0, places, leaf), blank, found), live
 
-    def _one_by_one(self, numbers: NDArray[np.int64], problem: Exception) -> tuple[NDArray[np.bool_], Any]:
-        there, found = np.zeros(len(numbers), dtype=np.bool_), [tree_map(lambda leaf: leaf[:0], self._blank)]
-        for slot in np.flatnonzero(numbers != EMPTY):
+    def _one_by_one(
+        self, numbers: NDArray[np.int64], wanted: NDArray[np.bool_], problem: BaseException
+    ) -> tuple[NDArray[np.bool_], Any]:
+        there, found = np.zeros_like(wanted), [tree_map(lambda leaf: leaf[:0], self._blank)]
+        for slot in np.flatnonzero(wanted):
             try:
                 found.append(self.read(numbers[slot : slot + 1]))
                 there[slot] = True
-            except Exception as another:  # noqa: BLE001 — as above
+            except WHATEVER as another:
                 problem = another
         _LOG.warning("%s", _LEFT_OUT, exc_info=problem)
         return there, tree_map(lambda *leaves: torch.cat(leaves), *found)
@@ -111,8 +130,8 @@ class Reader:
         if len(numbers) == 0:
             return tree_map(lambda leaf: leaf[:0], self._blank)
         batch = self._read(numbers)
-        if _form(batch) != self.form:
-            raise InvalidInput(f"a record has another form than the first one's {self.form}.")
+        if _form(batch) != self.form or any(len(leaf) != len(numbers) for leaf in tree_leaves(batch)):
+            raise InvalidInput(f"a record is missing, or has another form than the others' {self.form}.")
         return batch
 
     def _read(self, numbers: NDArray[np.int64]) -> Any:
@@ -128,4 +147,4 @@ class Reader:
 
 def _form(batch: Any) -> str:
     """Shapes and types of one record."""
-    return str(tree_map(lambda leaf: (leaf.dtype, tuple(leaf.shape[1:])), batch))
+    return str(tree_map(lambda leaf: (leaf.dtype, leaf.layout, tuple(leaf.shape[1:])), batch))

@@ -12,9 +12,11 @@ from functools import lru_cache
 
 import torch
 
-# The part of the clip norm that gradients are not clipped to, but to one minus it. It is spent as follows; what is left
-# covers the coefficients' own rounding, underflow, and sums in float64, which are smaller by orders of magnitude.
-HEADROOM = {torch.float32: 2.0**-7, torch.float64: 2.0**-30}
+from lrdp.accounting import limits
+
+# Gradients are clipped to one minus this share of the clip norm. It is spent as follows; what is left covers the
+# coefficients' own rounding, underflow, and sums in float64, which are smaller by orders of magnitude.
+HEADROOM = {getattr(torch, name): share for name, share in limits.HEADROOM.items()}
 _SHARE_OF_MEETINGS = 5 / 8
 _SHARE_OF_ADDITIONS = 2 / 8
 _LARGEST = 512
