@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import re
 import statistics
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,14 @@ from lrdp.training import (
     TensorRecords,
     return_large_blocks,
 )
+from lrdp.training.clipping import coefficients
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import LocalSteps, Randomness, prepared
 from lrdp.training.noise import Noise
+from lrdp.training.rounding import clip_target
 from lrdp.training.sampling import sampler_for, uniform_subset
 
-PARTS = ("steps", "padding", "pieces", "flatness")
+PARTS = ("steps", "padding", "pieces", "headroom", "flatness")
 QUICK = ("opacus hooks",)
 Figures = dict[str, float]
 
@@ -192,23 +195,56 @@ def pieces() -> Iterator[tuple[str, float]]:
     yield "truncated_poisson_draw_ms", 1e3 * min(seconds(lambda: sampler.draw(stream)) for _ in range(50))
 
 
+def headroom(work: Workload, steps: int) -> Figures:
+    """How much of the signal is lost to norms that err upwards and to what is kept free for rounding, while training.
+
+    Signal is the sum of the clipped gradients' norms, beside that of gradients clipped exactly; ``limited`` is the
+    share of examples that are shortened because of their rounding and not of their norm.
+    """
+    with prepared(fixed(work), task(work, work.model())) as ready:
+        step = private_step(ready)
+        lost, limited = [], []
+        for turn in range(5):
+            numbers = ready.sampler.draw(Keystream.from_system()).slots[:32]
+            batch = ready.reader.read(numbers)
+            lengths = ready.engine.sweep(batch, len(numbers)).lengths
+            norms = torch.tensor([exact_norm(ready, row, batch) for row in range(len(numbers))])
+            given = coefficients(lengths, CLIP, ready.engine.dtype)
+            kept = (CLIP / norms).clamp(max=1.0) * norms
+            lost.append(1.0 - float((given * norms).sum() / kept.sum()))
+            by_norm = (clip_target(CLIP, ready.engine.dtype) / lengths.squares.sqrt()).clamp(max=1.0)
+            limited.append(float((given < by_norm).double().mean()))
+            for _ in range(steps // 5 if turn < 4 else 0):
+                step()
+    print(f"  {work.name}: signal lost {min(lost):.4%} to {max(lost):.4%}, limited by rounding {max(limited):.1%}")
+    return {"signal_lost": max(lost), "limited_by_rounding": max(limited)}
+
+
+def exact_norm(ready: LocalSteps, row: int, batch: Any) -> float:
+    """One example's gradient norm by a plain backward pass, added up in float64."""
+    loss = ready.task.loss(ready.task.model, tuple(leaf[row : row + 1] for leaf in batch))
+    found = torch.autograd.grad(loss.sum(), list(ready.engine.parameters.values()))
+    return math.sqrt(sum(float(part.double().square().sum()) for part in found))
+
+
 def run(given: argparse.Namespace) -> dict[str, Figures]:
     """Flatness last: it has the C library return freed blocks, which takes time that is not to be measured."""
     works = [work for work in WORKLOADS if work.name in given.models]
     baselines = {name: BASELINES[name] for name in given.baselines if name in QUICK or not given.quick}
+    quick = given.quick
+    parts: dict[str, Callable[[Workload], Figures]] = {
+        "steps": lambda work: measure(work, given.rounds or (3 if quick else 7), baselines),
+        "padding": lambda work: padding(work, 4 if quick else 20),
+        "headroom": lambda work: headroom(work, 5 if quick else 40),
+        "flatness": lambda work: flatness(work, 20 if quick else 500, given.rows or work.batch_size),
+    }
     found: dict[str, Figures] = {work.name: {} for work in works}
-    if "steps" in given.parts:
-        for work in works:
-            found[work.name] |= measure(work, given.rounds or (3 if given.quick else 7), baselines)
-    if "padding" in given.parts:
-        for work in works:
-            found[work.name] |= padding(work, 4 if given.quick else 20)
     if "pieces" in given.parts:
         found["pieces"] = dict(pieces())
         print("\n" + "  ".join(f"{name} {value:.3f}" for name, value in found["pieces"].items()))
-    if "flatness" in given.parts:
+    for part in (part for part in parts if part in given.parts):
         for work in works:
-            found[work.name] |= flatness(work, 20 if given.quick else 500, given.rows or work.batch_size)
+            found[work.name] |= parts[part](work)
     return found
 
 

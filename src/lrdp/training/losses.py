@@ -74,7 +74,7 @@ class CheckedRecords:
             first = min(self.left_out)
             raise InvalidInput(
                 f"{len(self.left_out)} of {len(self)} records cannot be trained on, the first of them number {first} "
-                f"({self.left_out[first]}): mend or remove them; who passes check_records(dataset, loss) leaves them out."
+                f"({self.left_out[first]}): mend or remove them; with check_records(dataset, loss) they are left out."
             )
 
 
