@@ -136,7 +136,7 @@ class Convolved:
             scale = weights[part].view(-1, *(1,) * (self.outputs.dim() - 1))
             outputs = live(self.outputs[part] * scale, weights[part])
             inputs = live(geometry.channels_last(self.inputs[part]), weights[part])
-            sums.add_(geometry.weight_gradient(inputs, outputs, max(1, len(inputs) // together)))
+            sums.add_(geometry.weight_gradient(inputs, outputs, max(1, len(inputs) // together), total.dtype))
         total.add_(sums.movedim(-1, 1))
 
     @classmethod

@@ -63,7 +63,7 @@ class Factored:
         size = max(self.left.product_size(width), together * terms * width) * self.right.element_size()
         for chosen in meetings(count, together, size):
             part = self._part(chosen)
-            part.left.add_product(part.right, weights[chosen], total)
+            part.left.add_product(part.right, weights[chosen], total.view(len(total), -1))
 
     @classmethod
     def join(cls, uses: Sequence[Factored]) -> Gradient:

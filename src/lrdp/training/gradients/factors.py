@@ -84,13 +84,16 @@ class Vectors:
         return torch.bmm(self.values.transpose(1, 2), right)
 
     def add_product(self, right: Tensor, weights: Tensor, total: Tensor) -> None:
-        """One matrix product for each meeting; the narrower factor is scaled."""
+        total.add_(self.by_meeting(right, weights, self.meeting(right).rows).sum(0, dtype=total.dtype))
+
+    def by_meeting(self, right: Tensor, weights: Tensor, together: int) -> Tensor:
+        """One matrix product for each meeting, [meetings, height, width]; the narrower factor is scaled."""
         left, scale = self.values, weights[:, None, None]
         narrow = left.shape[2] <= right.shape[2]
         left, right = (left * scale, right.clone()) if narrow else (left.clone(), right * scale)
-        meet = max(1, len(right) // self.meeting(right).rows)
+        meet = max(1, len(right) // together)
         left, right = (live(values, weights).view(meet, -1, values.shape[2]) for values in (left, right))
-        total.add_(torch.bmm(left.transpose(1, 2), right).sum(0))
+        return torch.bmm(left.transpose(1, 2), right)
 
 
 @dataclass(frozen=True)
@@ -132,12 +135,16 @@ class Indices:
 
     def add_product(self, right: Tensor, weights: Tensor, total: Tensor) -> None:
         """Added up by meeting and place, in as many rows as there are terms, whether their places differ or not."""
-        together, height = self.meeting(right).rows, len(total)
-        meet = torch.arange(len(right), device=right.device)[:, None] // together * height
-        places, inverse = _unique((self.values + meet).flatten())
+        height = len(total)
+        places, inverse = _unique(self.places(self.meeting(right).rows, height))
         scaled = live(right * weights[:, None, None], weights).flatten(0, 1)
         sums = torch.zeros_like(scaled).index_add_(0, inverse, scaled)
         total.index_add_(0, places % height, sums[: len(places)].to(total.dtype))
+
+    def places(self, together: int, height: int) -> Tensor:
+        """The place of each term, counted on from meeting to meeting."""
+        meeting_of_row = torch.arange(len(self.values), device=self.values.device)[:, None] // together
+        return (self.values + meeting_of_row * height).flatten()
 
 
 @dataclass(frozen=True)
@@ -177,9 +184,13 @@ class VectorsAndIndices:
         return self.vectors.times(first, height) + self.indices.times(second, height)
 
     def add_product(self, right: Tensor, weights: Tensor, total: Tensor) -> None:
+        """Both kinds of terms of a meeting come together before it is added: either alone may be far longer."""
         first, second = self._split(right)
-        self.vectors.add_product(first, weights, total)
-        self.indices.add_product(second, weights, total)
+        together = self.meeting(right).rows
+        products = self.vectors.by_meeting(first.contiguous(), weights, together)
+        scaled = live(second * weights[:, None, None], weights).flatten(0, 1)
+        products.view(-1, scaled.shape[1]).index_add_(0, self.indices.places(together, products.shape[1]), scaled)
+        total.add_(products.sum(0, dtype=total.dtype))
 
     def _split(self, right: Tensor) -> tuple[Tensor, Tensor]:
         terms = self.vectors.values.shape[1]

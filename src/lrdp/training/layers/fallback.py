@@ -41,7 +41,7 @@ class Again:
     def run(self, own: dict[str, Tensor], leaves: Sequence[Any]) -> Tensors:
         """The outputs that lead to the loss."""
         args, kwargs = tree_unflatten(list(leaves), self.form)
-        outputs, _ = tree_flatten(functional_call(self.module, own, args, kwargs))
+        outputs, _ = tree_flatten(functional_call(self.module, own, args, kwargs, tie_weights=False))
         return [outputs[place] for place in self.cotangents]
 
     def some(self, chosen: slice) -> list[Any]:
