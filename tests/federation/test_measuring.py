@@ -11,7 +11,7 @@ from federation.worlds import TRAINING, World, initial, world
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import InvalidInput
 from lrdp.federation import Terms, VerifiedAverage
-from lrdp.federation.measuring import as_accuracy, private_accuracy
+from lrdp.federation.measuring import as_accuracy, counting, private_accuracy
 from lrdp.ledger import Refusal
 from lrdp.ledger.receipt import issue
 from lrdp.training import TensorRecords
@@ -75,7 +75,10 @@ def test_the_count_is_right_but_for_the_noise(right: int, clip_norm: float) -> N
     labels = torch.zeros(300, dtype=torch.int64)
     labels[:right] = 1
     records = TensorRecords(torch.randn(300, 2), labels)
-    values = [as_accuracy(private_accuracy(receipt(3.0, clip_norm), _Fixed(), records)) for _ in range(200)]
+    values = [
+        as_accuracy(private_accuracy(receipt(3.0, clip_norm), counting(_Fixed(), records, clip_norm)))
+        for _ in range(200)
+    ]
     mean = sum(values) / len(values)
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     assert mean == pytest.approx(right / 300, abs=5 * 0.03 / math.sqrt(200))
@@ -85,7 +88,7 @@ def test_the_count_is_right_but_for_the_noise(right: int, clip_norm: float) -> N
 def test_a_count_of_two_steps_is_refused() -> None:
     records = TensorRecords(torch.randn(300, 2), torch.zeros(300, dtype=torch.int64))
     with pytest.raises(InvalidInput, match="a count is one step"):
-        private_accuracy(receipt(1.0, 1.0, steps=2), _Fixed(), records)
+        private_accuracy(receipt(1.0, 1.0, steps=2), counting(_Fixed(), records, 1.0))
 
 
 def test_bytes_of_another_length_are_no_accuracy() -> None:

@@ -17,7 +17,7 @@ from lrdp.federation.catching_up import Behind, agreed_session, caught_up, last_
 from lrdp.federation.frames import Frame
 from lrdp.federation.home import ClientHome
 from lrdp.federation.layout import pack_values, unpack_values
-from lrdp.federation.measuring import private_accuracy
+from lrdp.federation.measuring import counting, private_accuracy
 from lrdp.federation.messages import (
     NOWHERE,
     Accepted,
@@ -40,7 +40,7 @@ from lrdp.integrity import Verdict, Wire, client, quantise
 from lrdp.integrity.messages import NONCE_SIZE
 from lrdp.integrity.verdicts import rejection
 from lrdp.ledger import Head, Ledger, Reply
-from lrdp.training import private_update
+from lrdp.training import check_gradients, private_update
 
 _LOG: Final = logging.getLogger("lrdp.client")
 _OWN: Final = "an exception's text may tell about the data, so the server is told a constant"
@@ -152,9 +152,13 @@ class Participant:
         if reply is None:
             self._bench.rehearse(policy)
             task = self._bench.task(request, order.learning_rate, ready.model)
+            if order.metrics:
+                task = counting(task.model, task.dataset, request.clip_norm)
+            # Whatever would be refused once it is paid is refused here, on these very weights, and costs nothing.
+            task = replace(task, checked=check_gradients(request.mechanism, task))
             receipt = ledger.charge(request)
             if order.metrics:
-                body = private_accuracy(receipt, task.model, task.dataset)
+                body = private_accuracy(receipt, task)
             else:
                 point = ready.position.session.parameters.point
                 update = private_update(receipt, task)

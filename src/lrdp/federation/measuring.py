@@ -48,16 +48,20 @@ def _counted(model: nn.Module, batch: Any) -> Tensor:
     return value
 
 
-def private_accuracy(receipt: Receipt, model: nn.Module, records: Dataset) -> bytes:
-    """The noised share of correct records among a batch; it may lie below 0 or above 1."""
-    if receipt.steps != 1:
-        raise InvalidInput(f"a count is one step, got {receipt.steps}: nothing was counted.")
-    task = Task(
-        model=_Counter(model, receipt.clip_norm),
+def counting(model: nn.Module, records: Dataset, clip_norm: float) -> Task:
+    """What is trained, for one step, to count the correct records."""
+    return Task(
+        model=_Counter(model, clip_norm),
         dataset=records,
         loss=_counted,
-        constants=PublicConstants(clip_norm=receipt.clip_norm, optimiser=Sgd(rate=Constant(rate=1.0))),
+        constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=1.0))),
     )
+
+
+def private_accuracy(receipt: Receipt, task: Task) -> bytes:
+    """The noised share of correct records among a batch, of a task for ``counting``; it may lie below 0 or above 1."""
+    if receipt.steps != 1:
+        raise InvalidInput(f"a count is one step, got {receipt.steps}: nothing was counted.")
     (moved,) = private_update(receipt, task).delta.values()
     return _VALUE.pack(-float(moved) / _step(receipt.clip_norm))
 

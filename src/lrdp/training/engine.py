@@ -22,6 +22,8 @@ from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
 from lrdp.training.rounding import HEADROOM
 from lrdp.training.tape import Tape
 
+# Beyond it the square of an output, and a mean of some of them, may leave float32: as good as infinite.
+_LARGEST_OUTPUT = 2.0**60
 Totals = dict[Parameter, Tensor]
 Batch = Any
 Loss = Callable[[nn.Module, Batch], Tensor]
@@ -136,7 +138,7 @@ class Engine:
 
 
 def _tamed(tape: Tape, values: Tensor) -> Tensor:
-    finite = torch.isfinite(values.detach()).reshape(len(values), -1).all(1)
+    finite = (values.detach().abs() <= _LARGEST_OUTPUT).reshape(len(values), -1).all(1)
     tape.give_up(~finite)
     return torch.where(finite.view(-1, *(1,) * (values.dim() - 1)), values, 1.0)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from lrdp.training.engine import Batch, Engine
-from lrdp.training.records import WHATEVER
 from lrdp.training.tape import Tape
 
 _LOG = logging.getLogger("lrdp.training")
@@ -57,7 +56,9 @@ class _Attempt:
             torch.cuda.set_rng_state(state, device)
         try:
             return self._engine.sweep(batch, self._rows)
-        except WHATEVER as problem:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - whatever a model or a loss does with a record
             # Its traceback would keep the whole pass in memory.
             self.problem = problem.with_traceback(None)
             return None

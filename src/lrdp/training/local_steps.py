@@ -17,7 +17,7 @@ from lrdp.training.clipping import WIDE, coefficients
 from lrdp.training.engine import Engine, Totals
 from lrdp.training.isolation import tolerant_sweep
 from lrdp.training.keystream import Keystream
-from lrdp.training.losses import check_records
+from lrdp.training.losses import CheckedRecords, check_records
 from lrdp.training.memory import MemoryPlan, choose, either, footprint, parse_bytes
 from lrdp.training.noise import Noise
 from lrdp.training.optimisers import Stepper
@@ -109,12 +109,12 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     """Everything that can be refused is refused here: nothing has been drawn or charged yet."""
     rows = rows_of(mechanism)
     records = check_records(task.dataset, task.loss)
-    if records is not task.dataset:
+    if not isinstance(task.dataset, CheckedRecords):
         records.demand()
     sampler = sampler_for(mechanism, len(records))
     check_finite(task.model)
     with Engine(task.model, task.loss, task.constants.forward_dtype) as engine:
-        reader = Reader(records.dataset, engine.device, records.left_out)
+        reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
         checked = verified(engine, task, reader)
         memory = _memory(checked, rows, task, engine)
         task.execution.announce(memory)

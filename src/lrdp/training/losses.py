@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from lrdp.accounting import limits
 from lrdp.errors import InvalidInput
-from lrdp.training.records import WHATEVER, Dataset, Reader, check_dataset
+from lrdp.training.records import Dataset, Reader, blank_record, check_dataset
 
 _ROWS_AT_ONCE = 1024
 
@@ -53,14 +53,15 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class CheckedRecords:
-    """A data set, and why some of its records, by number, cannot be trained on: they are left out.
+    """A data set, a blank record of its form, and why some records, by number, cannot be trained on: they are left out.
 
     Made by ``check_records`` and kept over the rounds: an error about a record in a later reply would tell of it.
     """
 
     dataset: Dataset
     loss: Callable[..., Tensor]
-    left_out: Mapping[int, str] = field(default_factory=dict)
+    blank: Any
+    left_out: Mapping[int, str]
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -85,21 +86,33 @@ def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecor
     """
     if isinstance(dataset, CheckedRecords) and dataset.loss == loss:
         return dataset
+    if isinstance(dataset, CheckedRecords):  # for another loss: what was left out stays so
+        return replace(dataset, loss=loss, left_out={**dataset.left_out, **_left_out(dataset, loss)})
     check_dataset(dataset)
+    found = CheckedRecords(dataset, loss, blank_record(dataset), {})
+    return replace(found, left_out=_left_out(found, loss))
+
+
+def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int, str]:
+    if not isinstance(loss, CheckedLoss):
+        return {}
+    reader = Reader(records.dataset, torch.device("cpu"), records.blank)
     left_out: dict[int, str] = {}
-    if isinstance(loss, CheckedLoss):
-        reader = Reader(dataset, torch.device("cpu"))
-        for start in range(0, len(dataset), _ROWS_AT_ONCE):
-            numbers = np.arange(start, min(len(dataset), start + _ROWS_AT_ONCE), dtype=np.int64)
-            if _problem(reader, loss, numbers) is not None:
-                found = {int(one): _problem(reader, loss, np.array([one])) for one in numbers}
-                left_out |= {one: problem for one, problem in found.items() if problem is not None}
-    return CheckedRecords(dataset, loss, left_out)
+    for start in range(0, len(records), _ROWS_AT_ONCE):
+        numbers = np.arange(start, min(len(records), start + _ROWS_AT_ONCE), dtype=np.int64)
+        if _problem(reader, loss, numbers) is not None:
+            found = {int(one): _problem(reader, loss, np.array([one])) for one in numbers}
+            left_out |= {one: problem for one, problem in found.items() if problem is not None}
+    return left_out
 
 
 def _problem(reader: Reader, loss: CheckedLoss, numbers: NDArray[np.int64]) -> str | None:
     try:
         loss.check(reader.read(numbers))
-    except WHATEVER as problem:
-        return str(problem).rstrip(".") or type(problem).__name__
+    except InvalidInput as problem:
+        return str(problem).rstrip(".")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - whatever a record makes the data set or the loss do
+        return type(problem).__name__
     return None

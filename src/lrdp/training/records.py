@@ -16,11 +16,9 @@ from torch.utils.data import default_collate
 from lrdp.errors import InvalidInput
 from lrdp.training.sampling import EMPTY
 
-WHATEVER = (Exception, SystemExit)
-"""What a data set, a model or a loss may raise over one record, who must not become visible by it."""
 _LOG = logging.getLogger("lrdp.training")
 _LEFT_OUT = "records that could not be read, or have another form than most, were left out of this step"
-_FIRST = 5
+_FIRST = 9
 
 
 class Dataset(Protocol):
@@ -67,32 +65,41 @@ def check_dataset(dataset: Dataset) -> None:
         raise InvalidInput("dataset must hold at least one record, got 0: there is nothing to train on.")
 
 
+def blank_record(dataset: Dataset) -> Any:
+    """A record of zeros, stacked, in the form that most of the first records have. Shapes and types are public.
+
+    Made once, when a client is set up: of a later look at the records a server could see the outcome.
+    """
+    found: dict[str, list[Any]] = {}
+    problem: BaseException | None = None
+    for number in range(min(_FIRST, len(dataset))):
+        try:
+            record = _read(dataset, np.array([number]))
+            found.setdefault(_form(record), []).append(record)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as reason:  # noqa: BLE001 - whatever a data set does with a record
+            problem = reason
+    if not found:
+        raise InvalidInput(
+            f"none of the first {_FIRST} records can be read as tensors or numbers ({type(problem).__name__}): a data "
+            f"set gives tensors or numbers, in tuples or dicts."
+        ) from problem
+    return tree_map(torch.zeros_like, max(found.values(), key=len)[0])
+
+
 class Reader:
     """Reads records onto a device, each in a slot of its own, except those to be left out.
 
-    All have one form, shapes and types, which is public: that of most of the first few. A record that cannot be read or
-    has another form is left out too, and its slot stays empty: an error would tell that it was drawn.
+    All have the form of ``blank``. A record that cannot be read or has another form is left out too, and its slot stays
+    empty: an error would tell that it was drawn.
     """
 
-    def __init__(self, dataset: Dataset, device: torch.device, left_out: Collection[int] = ()) -> None:
+    def __init__(self, dataset: Dataset, device: torch.device, blank: Any, left_out: Collection[int] = ()) -> None:
         self._dataset, self._device = dataset, device
         self._left_out = np.fromiter(left_out, dtype=np.int64)
-        self._blank = tree_map(torch.zeros_like, self._ordinary())
-        self.form = _form(self._blank)
-
-    def _ordinary(self) -> Any:
-        """One of the first records, of the form that most of them have."""
-        found: dict[str, list[Any]] = {}
-        problem: BaseException | None = None
-        for number in range(min(_FIRST, len(self._dataset))):
-            try:
-                record = self._read(np.array([number]))
-                found.setdefault(_form(record), []).append(record)
-            except WHATEVER as reason:
-                problem = reason
-        if not found:
-            raise InvalidInput(f"none of the first records can be read as tensors or numbers: {problem}.") from None
-        return max(found.values(), key=len)[0]
+        self._blank = tree_map(lambda leaf: leaf.to(device), blank)
+        self.form = _form(blank)
 
     def blank(self, rows: int) -> Any:
         """Rows of zeros: made of no one's data."""
@@ -103,7 +110,9 @@ class Reader:
         there = (numbers != EMPTY) & ~np.isin(numbers, self._left_out)
         try:
             found = self.read(numbers[there])
-        except WHATEVER as problem:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - whatever a data set does with a record
             there, found = self._one_by_one(numbers, there, problem)
         live = torch.from_numpy(there).to(self._device)
         if len(numbers) == there.sum():
@@ -120,7 +129,9 @@ class Reader:
             try:
                 found.append(self.read(numbers[slot : slot + 1]))
                 there[slot] = True
-            except WHATEVER as another:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as another:  # noqa: BLE001 - as above
                 problem = another
         _LOG.warning("%s", _LEFT_OUT, exc_info=problem)
         return there, tree_map(lambda *leaves: torch.cat(leaves), *found)
@@ -129,20 +140,18 @@ class Reader:
         """The records, stacked; raises where one cannot be read or has another form."""
         if len(numbers) == 0:
             return tree_map(lambda leaf: leaf[:0], self._blank)
-        batch = self._read(numbers)
+        batch = tree_map(lambda leaf: leaf.to(self._device), _read(self._dataset, numbers))
         if _form(batch) != self.form or any(len(leaf) != len(numbers) for leaf in tree_leaves(batch)):
             raise InvalidInput(f"a record is missing, or has another form than the others' {self.form}.")
         return batch
 
-    def _read(self, numbers: NDArray[np.int64]) -> Any:
-        fetch = getattr(self._dataset, "columns_at", None)
-        if fetch is not None:
-            batch = fetch(numbers)
-        else:
-            many = getattr(self._dataset, "__getitems__", None)
-            records = many(numbers.tolist()) if many else [self._dataset[number] for number in numbers.tolist()]
-            batch = default_collate(records)
-        return tree_map(lambda leaf: leaf.to(self._device), batch)
+
+def _read(dataset: Any, numbers: NDArray[np.int64]) -> Any:
+    fetch = getattr(dataset, "columns_at", None)
+    if fetch is not None:
+        return fetch(numbers)
+    many = getattr(dataset, "__getitems__", None)
+    return default_collate(many(numbers.tolist()) if many else [dataset[number] for number in numbers.tolist()])
 
 
 def _form(batch: Any) -> str:

@@ -59,7 +59,7 @@ def memory_plan(mechanism: SampledGaussian, task: Task) -> MemoryPlan:
         return ready.memory
 
 
-def check_gradients(mechanism: SampledGaussian, task: Task) -> CheckedGradients:
+def check_gradients(mechanism: Mechanism, task: Task) -> CheckedGradients:
     """Refuse now whatever an update would be refused for; kept as ``Task.checked``, the result saves the search."""
     with prepared(_sampled(mechanism), task) as ready:
         return ready.checked

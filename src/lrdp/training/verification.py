@@ -46,7 +46,9 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     if task.checked is not None and task.checked.subject == subject:
         engine.batched = task.checked.batched
         return task.checked
-    return CheckedGradients(subject, *_verify(engine, task.model, task.loss, reader), engine.batched)
+    found = CheckedGradients(subject, *_verify(engine, task.model, task.loss, reader), engine.batched)
+    engine.batched.settle()
+    return found
 
 
 def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:

@@ -9,10 +9,15 @@ from torch import Tensor
 
 
 class Batched:
-    """Learnt from batches of several sizes; one size alone can deceive."""
+    """Learnt from made-up batches of several sizes, since one alone can deceive; nothing from private ones."""
 
     def __init__(self) -> None:
         self._known: dict[Any, tuple[bool, ...]] = {}
+        self._learning = True
+
+    def settle(self) -> None:
+        """Learn no more."""
+        self._learning = False
 
     def among(self, place: Any, leaves: Sequence[Any], rows: int) -> tuple[bool, ...]:
         """Whether each of the leaves seen at ``place`` had ``rows`` rows in every batch so far, whatever its size."""
@@ -20,5 +25,7 @@ class Batched:
         before = self._known.get(place, now)
         if len(before) != len(now):  # another form than was learnt: nothing is known of it
             return (False,) * len(now)
-        self._known[place] = tuple(a and b for a, b in zip(now, before, strict=True))
-        return self._known[place]
+        found = tuple(a and b for a, b in zip(now, before, strict=True))
+        if self._learning:
+            self._known[place] = found
+        return found
