@@ -74,7 +74,8 @@ class Convolved:
     @property
     def _patch_size(self) -> int:
         width = self.inputs.shape[1] * prod(self.geometry.kernel)
-        return (self._places * width + 2 * self.geometry.groups * self._places**2) * self.inputs.element_size()
+        copied = self._pixels * self.inputs.shape[1] + self._places * width
+        return (copied + 2 * self.geometry.groups * self._places**2) * self.inputs.element_size()
 
     @property
     def _pixel_size(self) -> int:

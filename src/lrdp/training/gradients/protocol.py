@@ -11,6 +11,7 @@ from torch import Tensor
 from lrdp.training.rounding import Meeting
 
 TRANSIENT_BYTES = 8 << 20  # what one operation may hold for a moment, beyond its result
+_WEIGHTED_BYTES = 2 << 20  # the same for weighted sums: little enough to stay in a processor's cache
 KEPT_BYTES = 48 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
 
 
@@ -59,7 +60,7 @@ def live(values: Tensor, weights: Tensor) -> Tensor:
 def meetings(rows: int, together: int, bytes_per_meeting: int) -> Iterator[slice]:
     """Slices of whole meetings of ``together`` rows whose transients stay within bounds, and one of those left over."""
     whole = rows // together * together
-    size = together * max(1, TRANSIENT_BYTES // max(1, bytes_per_meeting))
+    size = together * max(1, _WEIGHTED_BYTES // max(1, bytes_per_meeting))
     yield from (slice(start, min(whole, start + size)) for start in range(0, whole, size))
     if whole < rows:
         yield slice(whole, rows)
