@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 
 from ledger.worlds import STEP, World, policy, request, round_trip
 from lrdp.accounting import PrivacySpent
@@ -13,6 +14,7 @@ from lrdp.ledger import void
 from lrdp.ledger.summary import for_group, guess_rate, summarize
 from lrdp.report.statement import SCHEMA, AuditBound, Statement, record
 from lrdp.report.statement_pages import html, text
+from lrdp.training.rounding import HEADROOM
 
 POINTS = (
     "plainly unit adjacency epsilon trust mechanism scope covered uncovered budget versions channels tuning audit head "
@@ -67,6 +69,12 @@ def test_an_upgraded_accountant_shows_both_values(statement: Statement) -> None:
     point = next(point for point in statement.points if point.key == "epsilon")
     assert f"{figures['recorded']['spent']:.4f} spent" in point.text
     assert "recomputed by rdp lrdp/" in point.text
+
+
+def test_the_statement_names_the_headroom_that_training_keeps(statement: Statement) -> None:
+    (versions,) = (point.text for point in statement.points if point.key == "versions")
+    assert "C(1 - 1/128)" in versions
+    assert HEADROOM[torch.float32] == 1 / 128
 
 
 def test_the_text_says_it_is_no_certificate(statement: Statement) -> None:

@@ -83,6 +83,25 @@ def test_an_ordinary_record_adds_its_own_gradient_clipped(name):
     assert float((sums[0] - sums[1] - clipped[2]).norm()) < 0.02 * clip_norm
 
 
+@every_form
+@pytest.mark.parametrize("size", [2.0, 1e12, torch.nan])
+def test_what_stands_in_one_slot_changes_no_bit_of_the_others(name, size):
+    """What the proof assumes of the machine, where a row's weight is 0 on both sides and only its content differs."""
+    form = FORMS[name]
+    model, batch = form.model(), ordinary(form, 5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 0.3)
+    others = torch.ones(5, dtype=torch.bool)
+    others[3] = False
+    changed = tuple(leaf.clone() for leaf in batch)
+    for leaf in changed:
+        leaf[3] = leaf[3].flip(0) * size if leaf.is_floating_point() else leaf[3].flip(-1 if leaf[3].dim() else ())
+    sums = [computed_sum(model, form.loss, given, others, 0.5) for given in (batch, changed)]
+    assert torch.equal(*sums)
+    assert float(sums[0].norm()) > 0.1
+
+
 @pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.way])
 def test_each_form_takes_the_way_to_its_norm_that_it_is_named_for(name, monkeypatch):
     form, taken = FORMS[name], []

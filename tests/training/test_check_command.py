@@ -36,6 +36,8 @@ def test_a_good_model_is_shown_with_its_rules(run):
     assert result.exit_code == 0
     assert "linear" in result.stdout
     assert "Trains privately" in result.stdout
+    assert "99.22% of the clip norm" in " ".join(result.stdout.split())
+    assert json.loads(run("models_under_check:good", "--json").stdout)["headroom"] == 2.0**-7
 
 
 def test_a_bad_model_ends_with_the_code_of_bad_input_and_the_fix(run):
