@@ -191,7 +191,9 @@ def launched() -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         # `<-loopback>` sends even requests to this machine through the proxy.
         flags = [*_FLAGS, f"--user-data-dir={profile}", f"--proxy-server=127.0.0.1:{proxy.port}"]
-        process, to_browser, from_browser = _spawned(program, [*flags, "--proxy-bypass-list=<-loopback>"])
+        # Without a page to begin with, a distribution's own start page would be asked for.
+        flags += ["--proxy-bypass-list=<-loopback>", "about:blank"]
+        process, to_browser, from_browser = _spawned(program, flags)
         try:
             yield Browser(pipe=Pipe(to_browser, from_browser), proxy=proxy)
         finally:

@@ -43,6 +43,8 @@ from lrdp.training import (
     private_update,
     unaccounted_private_update,
 )
+from lrdp.training.keystream import Keystream
+from lrdp.training.local_steps import Randomness, prepared
 
 WIDTH, HIDDEN, TOKENS, PLACES = 16, 4, 12, 3
 OTHERS, BATCH, LEAST = 9, 8, 9
@@ -761,11 +763,14 @@ def clipped_sums(model: nn.Module, loss: Loss, dataset: Dataset, clip_norm: floa
     _random(model, source(1))
     task = replace(task, checked=check_gradients(QUIET, task))
     model.load_state_dict(weights)
-    return [_noted(task, noted) * BATCH / clip_norm for _ in range(draws)]
+    return [_noted(task, noted, draw) * BATCH / clip_norm for draw in range(draws)]
 
 
-def _noted(task: Task, noted: Noted) -> Tensor:
-    unaccounted_private_update(QUIET, 1, task)
+def _noted(task: Task, noted: Noted, draw: int) -> Tensor:
+    """Of the draw of this number, the same for data sets of the same size: neighbours are compared slot by slot."""
+    randomness = Randomness(sampling=Keystream(bytes([draw] * 32)), noise=Keystream(bytes([255] * 32)))
+    with prepared(QUIET, task) as ready:
+        ready.run(1, randomness)
     return noted.vector
 
 
