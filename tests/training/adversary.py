@@ -717,15 +717,16 @@ def table(seconds: float, seed: int = 0, target: Target = computed_sum) -> dict[
     for form in forms():
         budget = Budget(sys.maxsize, until=time.monotonic() + seconds / len(forms()))
         finding = search(form, seed, budget, target)
-        found[form.name] = {"tried": finding.tried, "largest": finding.largest, "move": finding.attack.move}
+        move = finding.attack.move if finding.attack else "none"  # a short search may not get round to every form
+        found[form.name] = {"tried": finding.tried, "largest": finding.largest, "move": move}
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json")
+    parser.add_argument("--seconds", type=float, default=300.0, help="for all forms together (300)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
+    parser.add_argument("--json", metavar="FILE", help="write the table to this file as well")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = table(options.seconds, options.seed)
