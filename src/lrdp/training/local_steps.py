@@ -28,7 +28,7 @@ from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
 from lrdp.training.verification import check_finite, verified
 
-_SMALL_PASS, _PARTS_OF_A_PASS = 8, 3  # rows and additions of a pass, to guess before planning whether sums must be wide
+_SMALL_PASS = 8  # rows of a pass, to guess before it is planned whether sums must be wide
 _SCRATCH = 4  # a convolution kernel's hidden scratch was seen to reach this many times its weight
 
 
@@ -124,7 +124,7 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
 def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine) -> MemoryPlan:
     trained, peaks = engine.parameters.values(), checked.peaks
     # The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution.
-    additions = _PARTS_OF_A_PASS * rows // min(checked.least_meeting, _SMALL_PASS)
+    additions = rows // checked.least_meeting + 2 * rows // _SMALL_PASS
     wide = needs_wide_totals(rows, additions, engine.dtype)
     kept = sum(parameter.nbytes for parameter in trained) * (2 + wide + task.constants.optimiser.moments)
     scratch = max((_SCRATCH * parameter.nbytes for parameter in trained if parameter.dim() > 2), default=0)
