@@ -13,8 +13,8 @@ from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training import Constant, PublicConstants, Sgd, TensorRecords
 from lrdp.training.clipping import Lengths, coefficients, row_squares
 from lrdp.training.kernels import check_kernels, full_precision
-from lrdp.training.local_steps import prepared
-from lrdp.training.rounding import HEADROOM, Meeting, clip_target, meeting, meeting_limit, needs_wide_totals
+from lrdp.training.local_steps import _check_totals, prepared
+from lrdp.training.rounding import HEADROOM, Meeting, can_add_up, clip_target, meeting, meeting_limit
 from lrdp.training.sampling import Draw
 from training.cases import task
 from training.truth import clipped, engine_sum, gradients_one_by_one, sum_of_squares
@@ -96,9 +96,16 @@ def test_as_many_examples_meet_as_rounding_allows(dtype):
 
 
 def test_totals_are_wide_where_many_sums_are_added_up():
-    assert not needs_wide_totals(128, 17, SINGLE)
-    assert needs_wide_totals(4096, 65, SINGLE)
-    assert not needs_wide_totals(4096, 65, DOUBLE)
+    assert can_add_up(128, 17, SINGLE, SINGLE)
+    assert not can_add_up(4096, 65, SINGLE, SINGLE)
+    assert can_add_up(4096, 65, SINGLE, DOUBLE)
+
+
+@pytest.mark.parametrize(("dtype", "fitting", "too_many"), [(SINGLE, 1_000_000, 1_500_000), (DOUBLE, 50_000, 60_000)])
+def test_a_step_of_more_rows_than_can_be_added_up_is_refused(dtype, fitting, too_many):
+    _check_totals(fitting, dtype)
+    with pytest.raises(InvalidInput, match="smaller batches"):
+        _check_totals(too_many, dtype)
 
 
 def test_reduced_precision_is_turned_off_meanwhile_and_comes_back():

@@ -197,6 +197,21 @@ def test_layers_without_a_rule_fall_back_to_exact_gradients(layer):
     exact(layer, inputs, torch.float64)
 
 
+def test_inputs_that_do_not_lie_in_a_row_in_memory():
+    """Steps and features exchanged, as by a model that works along the other dimension: both factors are then views."""
+
+    class Across(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(40, 30), nn.Linear(4, 30)
+
+        def forward(self, inputs):
+            return self.second(self.first(inputs.transpose(1, 2)).tanh().transpose(1, 2))
+
+    exact(Across(), (torch.randn(5, 40, 4),), torch.float64)
+    exact(Across(), (torch.randn(5, 40, 4),), torch.float32)
+
+
 def test_small_chunks_change_nothing(monkeypatch):
     monkeypatch.setattr("lrdp.training.gradients.protocol.TRANSIENT_BYTES", 64)
     for place in ("gradients.dense", "gradients.convolved", "layers.fallback"):

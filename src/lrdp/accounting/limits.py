@@ -12,7 +12,7 @@ from typing import Final
 
 from lrdp.errors import InvalidInput
 
-HEADROOM: Final = {"float32": 2.0**-7, "float64": 2.0**-30}
+HEADROOM: Final = {"float32": 2.0**-7, "float64": 2.0**-16}
 """The share of the clip norm that is kept free for rounding, by the type of the weights: what training clips to, and
 what a statement says of it."""
 

@@ -43,7 +43,8 @@ class Engine:
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
         self._model, self._loss, self.forward_dtype = model, loss, forward_dtype
         self._plan, self.batched = plan(model), Batched()
-        check_kernels(self.device, self.dtype)
+        with full_precision():
+            check_kernels(self.device, self.dtype)
         self._handles: list[RemovableHandle] = []
         self._stack = ExitStack()
         self._tape: Tape | None = None

@@ -23,7 +23,7 @@ from lrdp.training.noise import Noise
 from lrdp.training.optimisers import Stepper
 from lrdp.training.progress import StepDone
 from lrdp.training.records import Reader
-from lrdp.training.rounding import needs_wide_totals
+from lrdp.training.rounding import additions_of, can_add_up
 from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
 from lrdp.training.verification import check_finite, verified
@@ -84,9 +84,10 @@ class LocalSteps:
             batch, live = self.reader.slots(draw.slots[start : start + self.memory.micro_batch])
             tape, usable = tolerant_sweep(self.engine, batch, len(live))
             if tape is not None:
-                additions = passes * (-(-len(live) // tape.least_meeting) + 2)
-                wide = WIDE if needs_wide_totals(slots, additions, dtype) else None
-                tape.release(coefficients(tape.lengths, clip_norm, dtype) * (live & usable), totals, wide)
+                additions = passes * additions_of(len(live), tape.least_meeting)
+                narrow = can_add_up(slots, additions, dtype, dtype)
+                weights = coefficients(tape.lengths, clip_norm, dtype) * (live & usable)
+                tape.release(weights, totals, None if narrow else WIDE)
         return totals
 
     def _release(self, number: int, totals: Totals, stream: Keystream, stepper: Stepper) -> None:
@@ -114,6 +115,7 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     sampler = sampler_for(mechanism, len(records))
     check_finite(task.model)
     with Engine(task.model, task.loss, task.constants.forward_dtype) as engine:
+        _check_totals(rows, engine.dtype)
         reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
         checked = verified(engine, task, reader)
         memory = _memory(checked, rows, task, engine)
@@ -121,11 +123,20 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
         yield LocalSteps(mechanism, task, engine, sampler, reader, checked, memory)
 
 
+def _check_totals(rows: int, dtype: torch.dtype) -> None:
+    """Refuse a step of more rows than can be added up without error, however they are parted."""
+    if not can_add_up(rows, rows * additions_of(1, 1), dtype, WIDE):
+        raise InvalidInput(
+            f"a step of {rows} rows cannot be added up closely enough for weights of type {dtype}: rounding would exceed "
+            f"what is kept free for it; take smaller batches, or weights in float32."
+        )
+
+
 def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine) -> MemoryPlan:
     trained, peaks = engine.parameters.values(), checked.peaks
     # The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution.
-    additions = rows // checked.least_meeting + 2 * rows // _SMALL_PASS
-    wide = needs_wide_totals(rows, additions, engine.dtype)
+    additions = rows // _SMALL_PASS * additions_of(_SMALL_PASS, checked.least_meeting)
+    wide = not can_add_up(rows, additions, engine.dtype, engine.dtype)
     kept = sum(parameter.nbytes for parameter in trained) * (2 + wide + task.constants.optimiser.moments)
     scratch = max((_SCRATCH * parameter.nbytes for parameter in trained if parameter.dim() > 2), default=0)
     found = either(footprint(peaks.swept, kept=kept + scratch), footprint(peaks.whole, kept=kept + scratch))

@@ -46,13 +46,18 @@ def clip_target(clip_norm: float, dtype: torch.dtype) -> float:
     return clip_norm * (1.0 - HEADROOM[dtype])
 
 
-def needs_wide_totals(rows: int, additions: int, dtype: torch.dtype) -> bool:
-    """Whether adding so many partial sums of ``rows`` clipped gradients in all errs too much in ``dtype``.
+def can_add_up(rows: int, additions: int, weights: torch.dtype, totals: torch.dtype) -> bool:
+    """Whether totals of type ``totals`` can take so many partial sums of ``rows`` clipped gradients in all.
 
     Each addition errs by at most u times what was added up so far, which is at most ``rows`` clip norms; twice for the
     cast that may come before it, and twice for the two data sets that are compared.
     """
-    return 4.0 * unit(dtype) * additions * rows > _SHARE_OF_ADDITIONS * HEADROOM[dtype]
+    return 4.0 * unit(totals) * additions * rows <= _SHARE_OF_ADDITIONS * HEADROOM[weights]
+
+
+def additions_of(rows: int, together: int) -> int:
+    """How many partial sums a pass over ``rows`` examples adds to a total: its meetings, one left over, and itself."""
+    return -(-rows // together) + 2
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class Vectors:
         narrow = left.shape[2] <= right.shape[2]
         left, right = (left * scale, right.clone()) if narrow else (left.clone(), right * scale)
         meet = max(1, len(right) // together)
-        left, right = (live(values, weights).view(meet, -1, values.shape[2]) for values in (left, right))
+        left, right = (live(values, weights).reshape(meet, -1, values.shape[2]) for values in (left, right))
         return torch.bmm(left.transpose(1, 2), right)
 
 
@@ -187,7 +187,7 @@ class VectorsAndIndices:
         """Both kinds of terms of a meeting come together before it is added: either alone may be far longer."""
         first, second = self._split(right)
         together = self.meeting(right).rows
-        products = self.vectors.by_meeting(first.contiguous(), weights, together)
+        products = self.vectors.by_meeting(first, weights, together)
         scaled = live(second * weights[:, None, None], weights).flatten(0, 1)
         products.view(-1, scaled.shape[1]).index_add_(0, self.indices.places(together, products.shape[1]), scaled)
         total.add_(products.sum(0, dtype=total.dtype))

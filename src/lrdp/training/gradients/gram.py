@@ -25,19 +25,21 @@ def lengths(left: Tensor, right: Tensor, products: tuple[int, int]) -> tuple[Ten
     terms_squared += counts[:, None] * tiny
     energies = terms_squared.sum(2)
     spread = terms_squared.prod(0).sqrt_().sum(1).square_()
-    rounding = spread * (length * u)
+    spectral = _spectral(left, right) + energies * (length * u)
+    apart = (energies * spectral.flip(0) * counts).sum(0) + spectral.prod(0) * (terms + 4)
+    rounding = torch.minimum(spread * length, apart) * u
     underflow = (energies.flip(0) * counts).sum(0).add_(terms).mul_(4.0 * terms * tiny)
-    reaches = (_spectral(left, right) + energies * (length * u)) * energies.flip(0)
+    reaches = torch.minimum((spectral * energies.flip(0)).amin(0), spread)
     squares = left.mul_(right).sum(2).to(WIDE).sum(1).clamp_(min=0.0)
     above = inflation(length, dtype)
-    return (squares + rounding + underflow) * above, torch.minimum(reaches.amin(0), spread) * above
+    return (squares + rounding + underflow) * above, reaches * above
 
 
 def _spectral(left: Tensor, right: Tensor) -> Tensor:
-    """The squared spectral norms of all left and of all right terms, bounded by the Frobenius norms of their Grams.
+    """The Frobenius norms of two Gram matrices, which bound the squared spectral norms of all left and all right terms.
 
-    They bound any part of the sum: ‖Σ_{t∈M} l_t ⊗ r_t‖ ≤ ‖l‖_2 ‖r‖_F. Uncorrelated terms: about energy / √terms.
+    Those bound any part of the sum: ‖Σ_{t∈M} l_t ⊗ r_t‖ ≤ ‖l‖_2 ‖r‖_F. Uncorrelated terms: about energy / √terms.
     """
-    terms = left.shape[1] ** 2
+    elements = left.shape[1] ** 2
     norms = torch.stack([torch.linalg.vector_norm(gram.flatten(1), dim=1) for gram in (left, right)]).to(WIDE)
-    return norms.mul_(inflation(terms, left.dtype)).add_((terms * torch.finfo(left.dtype).tiny) ** 0.5)
+    return norms.mul_(inflation(elements, left.dtype)).add_((elements * torch.finfo(left.dtype).tiny) ** 0.5)
