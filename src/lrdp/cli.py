@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-import click
 import typer
 
 from lrdp import __version__
@@ -14,6 +13,8 @@ from lrdp.commands.output import say
 from lrdp.errors import LrdpError
 
 _INTERRUPTED: Final = 130
+# Every error of usage is one. Its name is not public everywhere: newer typers carry a click of their own.
+_NotUnderstood: Final[Any] = typer.BadParameter.mro()[2]
 
 app = typer.Typer(
     name="lrdp",
@@ -55,13 +56,14 @@ def main() -> None:
         code = app(standalone_mode=False)
         if code == _INTERRUPTED:  # typer's own answer to Ctrl-C, without a word
             say("Stopped.")
-    except click.ClickException as problem:
-        say(f"Error: {problem.format_message()}")
+    except _NotUnderstood as problem:
+        if message := problem.format_message():  # none where the help was shown instead
+            say(f"Error: {message}")
         code = problem.exit_code
     except LrdpError as problem:
         say(f"Error: {problem}")
         code = problem.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         say("Stopped.")
         code = _INTERRUPTED
     sys.exit(code or 0)

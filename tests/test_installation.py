@@ -1,0 +1,84 @@
+"""The light install, as an auditor has it: a fresh environment, no constraints, neither torch nor Flower."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+
+from integrity.parties import federation, honest_round
+from ledger.worlds import World, request, round_trip
+from lrdp.accounting import Adjacency, FixedSizeGaussian, RenyiAccountant
+from lrdp.integrity import history
+from lrdp.ledger.export import write_export
+
+ROOT = Path(__file__).parents[1]
+STEP = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=6.0)
+EPSILON = "epsilon -n 5000 -b 128 -t 1000 --noise-multiplier 6 --delta 1e-5 --accountant rdp --json"
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def oldest() -> list[str]:
+    """The lower end of each range that the package asks for."""
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return [requirement.split(",")[0].replace(">=", "==") for requirement in asked]
+
+
+def environment(folder: Path, *installed: object) -> Path:
+    venv.create(folder, with_pip=True)
+    install = ["-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-compile", *map(str, installed)]
+    subprocess.run([folder / "bin" / "python", *install], check=True, cwd=folder)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel and the source archive, as they would be published."""
+    folder = tmp_path_factory.mktemp("built")
+    build = environment(folder / "tools", "hatchling>=1.27") / "hatchling"
+    subprocess.run([build, "build", "--directory", folder], check=True, cwd=ROOT, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("pattern", "also"),
+    [("*.whl", []), ("*.tar.gz", []), pytest.param("*.whl", oldest(), marks=pytest.mark.slow)],
+    ids=["the newest, from the wheel", "the newest, from the source archive", "the oldest"],
+)
+def test_an_auditor_needs_no_more_than_the_package(built: Path, tmp_path: Path, pattern: str, also: list[str]) -> None:
+    (package,) = built.glob(pattern)
+    binaries = environment(tmp_path / "auditor", package, *also)
+
+    def lrdp(words: str) -> subprocess.CompletedProcess[str]:
+        # Isolated from whatever the tests run with.
+        called = [binaries / "lrdp", *words.split()]
+        return subprocess.run(called, cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+
+    for heavy in ("torch", "flwr"):
+        assert subprocess.run([binaries / "python", "-c", f"import {heavy}"], capture_output=True).returncode != 0
+
+    spent = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE).epsilon({STEP: 1000}, 1e-5)
+    assert json.loads(lrdp(EPSILON).stdout)["epsilon"] == pytest.approx(spent.epsilon, rel=1e-9)
+
+    with World(folder=tmp_path).create() as ledger:
+        round_trip(ledger, request(1))
+        write_export(ledger, tmp_path / "export.txt")
+    assert lrdp("ledger verify export.txt").returncode == 0
+
+    world = federation(4)
+    lines = [history.session_line(world.session), history.receipt_line(honest_round(world))]
+    (tmp_path / "receipts").write_text("\n".join(lines) + "\n")
+    verified = lrdp(f"verify receipts --pin {world.session.registry.digest.hex()} --json")
+    assert json.loads(verified.stdout)["verified"] is True, verified
+
+    for words, said in (("epsilon --steps many", "--steps"), ("epsilon", "--dataset-size"), ("guess", "guess")):
+        refused = lrdp(words)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
+        assert refused.stderr.startswith("Error: ")
+        assert said in refused.stderr
+    assert "pip install" in lrdp("run").stderr
