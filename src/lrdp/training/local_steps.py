@@ -127,8 +127,8 @@ def _check_totals(rows: int, dtype: torch.dtype) -> None:
     """Refuse a step of more rows than can be added up without error, however they are parted."""
     if not can_add_up(rows, rows * additions_of(1, 1), dtype, WIDE):
         raise InvalidInput(
-            f"a step of {rows} rows cannot be added up closely enough for weights of type {dtype}: rounding would exceed "
-            f"what is kept free for it; take smaller batches, or weights in float32."
+            f"a step of {rows} rows cannot be added up closely enough for weights of type {dtype}: rounding would "
+            f"exceed what is kept free for it; take smaller batches, or weights in float32."
         )
 
 
