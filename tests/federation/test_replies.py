@@ -27,35 +27,14 @@ from lrdp.federation.messages import Declined, Done, Question, read_message, to_
 from lrdp.training import CrossEntropy, Dataset, Execution, TensorRecords, private_update
 
 from .hostile import VICTIM, Stage, stage
-from .replies import (
-    AIMS,
-    BATCH,
-    CHANGES,
-    KINDS,
-    LAYERS,
-    LEAST,
-    MEASURES,
-    MODEST,
-    ODD,
-    OTHERS,
-    TIMED,
-    Aimable,
-    Bench,
-    Listed,
-    Measure,
-    Outcome,
-    Pair,
-    People,
-    Setting,
-    Skipping,
-    aimed_pairs,
-    anomalies_detected,
-    clipped_sums,
-    lets_through,
-    odd_neighbours,
-    slowdowns,
-    weights_of,
-)
+from .replies.layers import LAYERS, Aimable
+from .replies.losses import MEASURES, Measure
+from .replies.outcomes import Bench, Outcome, Pair, Setting, aimed_pairs, lets_through, weights_of
+from .replies.public import BATCH, LEAST, OTHERS
+from .replies.records import CHANGES, KINDS, ODD, Listed, People, Skipping, odd_neighbours
+from .replies.sums import anomalies_detected, clipped_sums
+from .replies.times import TIMED, slowdowns
+from .replies.weights import AIMS, MODEST
 from .test_hostile_neighbours import TARGET, aimed
 
 MIDDLE = 4

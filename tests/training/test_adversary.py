@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from training import before
-from training.adversary import Attack, Budget, Form, computed_sum, forms, search, share, true_gradients
+from training.adversary.forms import Form, forms
+from training.adversary.moves import Attack
+from training.adversary.search import Budget, search, share
+from training.adversary.target import computed_sum, true_gradients
 
 FORMS = {form.name: form for form in forms()}
 every_form = pytest.mark.parametrize("name", FORMS)
