@@ -199,6 +199,27 @@ def test_no_layer_lets_one_records_infinity_reach_the_others(layer):
     torch.testing.assert_close(found, without, rtol=1e-5, atol=1e-6)
 
 
+def test_a_row_with_one_output_out_of_range_adds_nothing_through_its_others_either():
+    class TwoHeads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean, self.scale = nn.Linear(4, 1), nn.Linear(4, 1)
+
+        def forward(self, inputs):
+            return self.mean(inputs), self.scale(inputs).exp()
+
+    def loss(model, batch):
+        mean, scale = model(*batch)
+        return (mean + scale).flatten()
+
+    torch.manual_seed(4)
+    model, inputs = TwoHeads(), torch.randn(3, 4)
+    inputs[1] += 70 * model.scale.weight.detach()[0] / model.scale.weight.square().sum()
+    assert 2.0**60 < float(model(inputs)[1][1]) < math.inf
+    _, norms = engine_sum(model, loss, (inputs,), 3, clip_to(1.0))
+    assert torch.isfinite(norms).tolist() == [True, False, True]
+
+
 def test_rounding_of_a_batch_of_thousands_stays_within_the_headroom():
     """All gradients point the same way: the worst case for a float32 sum. The step as it is run in training."""
     torch.manual_seed(2)

@@ -13,9 +13,7 @@ from training.adversary.search import table
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Search for a record that moves the sum too far."
-    )
+    parser = argparse.ArgumentParser(description="Search for a record that moves the sum too far.")
     parser.add_argument("--seconds", type=float, default=300.0, help="for all forms together (300)")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
     parser.add_argument("--json", metavar="FILE", help="write the table to this file as well")
