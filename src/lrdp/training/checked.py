@@ -26,9 +26,11 @@ class CheckedGradients:
     ``subject`` is all that was checked: the very modules, their modes, the loss, the records' form. Not the weights:
     right gradients are a matter of code, and who chooses the weights must not choose what is found. ``least_meeting``
     is the fewest examples that are added up together; ``batched`` knows which tensors have a row for each example.
+    ``alone`` says why examples run one after the other, by plain backward passes; empty if they run together.
     """
 
     subject: tuple[Any, ...]
     peaks: Peaks
     least_meeting: int
     batched: Batched
+    alone: str = ""

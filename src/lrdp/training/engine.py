@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -41,7 +41,7 @@ class Engine:
         check(model).demand()
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
-        self._model, self._loss, self.forward_dtype = model, loss, forward_dtype
+        self.model, self._loss, self.forward_dtype = model, loss, forward_dtype
         self._plan, self.batched = plan(model), Batched()
         with full_precision():
             check_kernels(self.device, self.dtype)
@@ -57,8 +57,8 @@ class Engine:
         for module in self._plan.fallbacks:
             self._handles.append(module.register_forward_hook(self._record_again, with_kwargs=True))
         for module, expression in self._plan.expressions.items():
-            module.forward = partial(self._express, expression, module, module.forward)
-        self._handles.append(self._model.register_forward_hook(self._finite))
+            self._stack.enter_context(_running(module, partial(self._express, expression, module, module.forward)))
+        self._handles.append(self.model.register_forward_hook(self._finite))
         return self
 
     def __exit__(
@@ -67,9 +67,12 @@ class Engine:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        for module in self._plan.expressions:
-            del module.forward
         self._stack.close()
+
+    @property
+    def expressed(self) -> tuple[nn.Module, ...]:
+        """The layers that are written anew while the engine runs."""
+        return tuple(self._plan.expressions)
 
     def sweep(self, batch: Batch, rows: int) -> Tape:
         """One forward and one backward pass: the gradients measured, their weighted sum still to be taken."""
@@ -86,15 +89,24 @@ class Engine:
     def losses(self, batch: Batch, rows: int) -> Tensor:
         """Each example's loss, nothing recorded. Private."""
         with self.precision():
-            losses = self._loss(self._model, batch)
+            losses = self._loss(self.model, batch)
         check_losses(losses, rows)
-        return losses.detach()
+        return losses
+
+    def plain_gradients(self, single: Batch) -> tuple[Tensor | None, ...]:
+        """The gradient of one example's loss for each trained parameter, by torch alone. Private."""
+        with torch.enable_grad():
+            loss = self.losses(single, 1).sum()
+        parameters = list(self.parameters.values())
+        if not loss.requires_grad:
+            return (None,) * len(parameters)
+        return torch.autograd.grad(loss, parameters, allow_unused=True)
 
     def _forward(self, tape: Tape, batch: Batch) -> Tensor:
         self._tape = tape
         try:
             with torch.enable_grad(), self.precision():
-                losses = self._loss(self._model, batch)
+                losses = self._loss(self.model, batch)
         finally:
             self._tape = None
         check_losses(losses, tape.rows)
@@ -136,6 +148,20 @@ class Engine:
         if self._tape is None:
             return original(*args, **kwargs)
         return expression.forward(self._tape, module, *args, **kwargs)
+
+
+@contextmanager
+def _running(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """Have ``module`` run another ``forward``; one of its own that it had, beside its class's, comes back."""
+    own = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
 
 
 def _tamed(tape: Tape, values: Tensor) -> Tensor:

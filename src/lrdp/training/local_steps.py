@@ -13,14 +13,14 @@ from torch import Tensor
 from lrdp.accounting import SampledGaussian
 from lrdp.errors import InvalidInput
 from lrdp.training.checked import CheckedGradients
-from lrdp.training.clipping import WIDE, coefficients
+from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine, Totals
-from lrdp.training.isolation import tolerant_sweep
 from lrdp.training.keystream import Keystream
 from lrdp.training.losses import CheckedRecords, check_records
 from lrdp.training.memory import MemoryPlan, choose, either, footprint, parse_bytes
 from lrdp.training.noise import Noise
 from lrdp.training.optimisers import Stepper
+from lrdp.training.passes import Clip, one_by_one, together
 from lrdp.training.progress import StepDone
 from lrdp.training.records import Reader
 from lrdp.training.rounding import additions_of, can_add_up
@@ -78,16 +78,12 @@ class LocalSteps:
         model or the loss do, it ends here as a weight of 0.
         """
         totals: Totals = {}
-        slots, clip_norm, dtype = len(draw.slots), self.task.constants.clip_norm, self.engine.dtype
-        passes = -(-slots // self.memory.micro_batch)
-        for start in range(0, slots, self.memory.micro_batch):
-            batch, live = self.reader.slots(draw.slots[start : start + self.memory.micro_batch])
-            tape, usable = tolerant_sweep(self.engine, batch, len(live))
-            if tape is not None:
-                additions = passes * additions_of(len(live), tape.least_meeting)
-                narrow = can_add_up(slots, additions, dtype, dtype)
-                weights = coefficients(tape.lengths, clip_norm, dtype) * (live & usable)
-                tape.release(weights, totals, None if narrow else WIDE)
+        slots, rows = len(draw.slots), self.memory.micro_batch
+        clip = Clip(self.task.constants.clip_norm, self.engine.dtype, slots, passes=-(-slots // rows))
+        add_clipped = one_by_one if self.checked.alone else together
+        for start in range(0, slots, rows):
+            batch, live = self.reader.slots(draw.slots[start : start + rows])
+            add_clipped(self.engine, batch, live, clip, totals)
         return totals
 
     def _release(self, number: int, totals: Totals, stream: Keystream, stepper: Stepper) -> None:

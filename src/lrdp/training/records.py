@@ -75,7 +75,7 @@ def blank_record(dataset: Dataset) -> Any:
     for number in range(min(_FIRST, len(dataset))):
         try:
             record = _read(dataset, np.array([number]))
-            found.setdefault(_form(record), []).append(record)
+            found.setdefault(form_of(record), []).append(record)
         except KeyboardInterrupt:
             raise
         except BaseException as reason:  # noqa: BLE001 - whatever a data set does with a record
@@ -96,10 +96,10 @@ class Reader:
     """
 
     def __init__(self, dataset: Dataset, device: torch.device, blank: Any, left_out: Collection[int] = ()) -> None:
-        self._dataset, self._device = dataset, device
+        self._dataset, self.device = dataset, device
         self._left_out = np.fromiter(left_out, dtype=np.int64)
         self._blank = tree_map(lambda leaf: leaf.to(device), blank)
-        self.form = _form(blank)
+        self.form = form_of(blank)
 
     def blank(self, rows: int) -> Any:
         """Rows of zeros: made of no one's data."""
@@ -114,10 +114,10 @@ class Reader:
             raise
         except BaseException as problem:  # noqa: BLE001 - whatever a data set does with a record
             there, found = self._one_by_one(numbers, there, problem)
-        live = torch.from_numpy(there).to(self._device)
+        live = torch.from_numpy(there).to(self.device)
         if len(numbers) == there.sum():
             return found, live
-        places = torch.from_numpy(np.flatnonzero(there)).to(self._device)
+        places = torch.from_numpy(np.flatnonzero(there)).to(self.device)
         blank = self.blank(len(numbers))
         return tree_map(lambda zeros, leaf: zeros.clone().index_copy_(0, places, leaf), blank, found), live
 
@@ -140,8 +140,8 @@ class Reader:
         """The records, stacked; raises where one cannot be read or has another form."""
         if len(numbers) == 0:
             return tree_map(lambda leaf: leaf[:0], self._blank)
-        batch = tree_map(lambda leaf: leaf.to(self._device), _read(self._dataset, numbers))
-        if _form(batch) != self.form or any(len(leaf) != len(numbers) for leaf in tree_leaves(batch)):
+        batch = tree_map(lambda leaf: leaf.to(self.device), _read(self._dataset, numbers))
+        if form_of(batch) != self.form or any(len(leaf) != len(numbers) for leaf in tree_leaves(batch)):
             raise InvalidInput(f"a record is missing, or has another form than the others' {self.form}.")
         return batch
 
@@ -154,6 +154,6 @@ def _read(dataset: Any, numbers: NDArray[np.int64]) -> Any:
     return default_collate(many(numbers.tolist()) if many else [dataset[number] for number in numbers.tolist()])
 
 
-def _form(batch: Any) -> str:
+def form_of(batch: Any) -> str:
     """Shapes and types of one record."""
     return str(tree_map(lambda leaf: (leaf.dtype, leaf.layout, tuple(leaf.shape[1:])), batch))

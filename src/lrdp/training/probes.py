@@ -1,0 +1,122 @@
+"""Records and weights to try a model on. All are public: of private records only shapes and types are looked at.
+
+Else whoever chooses the weights could choose them so that a check fails on one certain record, and would learn from the
+refusal that it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+from torch.utils.data import default_collate
+
+from lrdp.errors import InvalidInput
+from lrdp.training.records import Reader, form_of
+from lrdp.training.task import Task
+
+# Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
+PROBE_ROWS = (2, 3)
+_PUBLIC_SEED = 11
+_STIR, _LEAST_SIZE = 0.1, 0.1
+
+
+def probes(task: Task, reader: Reader) -> Any:
+    """As many records as the largest try takes: those that the task brings along, or else made-up ones."""
+    rows = PROBE_ROWS[-1]
+    if not task.probes:
+        return made_up(reader.blank(rows), _PUBLIC_SEED)
+    if len(task.probes) < rows:
+        raise InvalidInput(f"probes must be at least {rows} public records, got {len(task.probes)}.")
+    batch = tree_map(lambda leaf: leaf.to(reader.device), default_collate(list(task.probes[:rows])))
+    if form_of(batch) != reader.form:
+        raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}, got {form_of(batch)}.")
+    return batch
+
+
+def made_up(batch: Any, seed: int) -> Any:
+    """Public numbers of the same shapes and types: in [0, 1], where pictures lie, and 0 or 1, labels that all have."""
+    source = torch.Generator().manual_seed(seed)
+
+    def drawn(leaf: Tensor) -> Tensor:
+        if leaf.is_floating_point() or leaf.is_complex():
+            return torch.rand(leaf.shape, generator=source).to(leaf)
+        return torch.randint(0, 2, leaf.shape, generator=source).to(leaf)
+
+    return tree_map(drawn, batch)
+
+
+def some_rows(batch: Any, chosen: slice) -> Any:
+    """Those rows of every leaf."""
+    return tree_map(lambda leaf: leaf[chosen], batch)
+
+
+def with_row(batch: Any, row: int, other: Any) -> Any:
+    """``batch`` with one row taken from ``other``."""
+
+    def replaced(leaf: Tensor, source: Tensor) -> Tensor:
+        leaf = leaf.clone()
+        leaf[row] = source[row]
+        return leaf
+
+    return tree_map(replaced, batch, other)
+
+
+def doubled(batch: Any) -> Any:
+    """The same in float64."""
+    return tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, batch)
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """A copy in float64, its trained weights stirred."""
+    copied = deepcopy(model).double()
+    stir(copied)
+    return copied
+
+
+@contextmanager
+def stirred(model: nn.Module) -> Iterator[None]:
+    """Every trained weight moved a little, and put back: a zero would hide what it multiplies."""
+    initial = [(p, p.detach().clone()) for p in model.parameters() if p.requires_grad]
+    try:
+        stir(model)
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, weights in initial:
+                parameter.copy_(weights)
+
+
+def stir(model: nn.Module) -> None:
+    """Move every trained weight a little, by public chance."""
+    source = torch.Generator().manual_seed(_PUBLIC_SEED)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                size = max(_LEAST_SIZE, float(parameter.square().mean().sqrt()))
+                parameter.add_(torch.randn(parameter.shape, generator=source).to(parameter), alpha=_STIR * size)
+
+
+@contextmanager
+def without_chance(model: nn.Module) -> Iterator[None]:
+    """Dropout off, so that two passes can be compared; every module's own mode comes back afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def same_chance() -> Iterator[None]:
+    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been."""
+    with torch.random.fork_rng():
+        torch.manual_seed(_PUBLIC_SEED)
+        yield
