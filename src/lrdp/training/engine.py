@@ -95,12 +95,19 @@ class Engine:
 
     def plain_gradients(self, single: Batch) -> tuple[Tensor | None, ...]:
         """The gradient of one example's loss for each trained parameter, by torch alone. Private."""
-        with torch.enable_grad():
-            loss = self.losses(single, 1).sum()
         parameters = list(self.parameters.values())
-        if not loss.requires_grad:
-            return (None,) * len(parameters)
-        return torch.autograd.grad(loss, parameters, allow_unused=True)
+        before = [parameter.grad for parameter in parameters]
+        try:
+            for parameter in parameters:
+                parameter.grad = None
+            with torch.enable_grad():
+                loss = self.losses(single, 1).sum()
+            if loss.requires_grad:
+                torch.autograd.backward(loss)  # not grad(), which passes by what is checkpointed in the old way
+            return tuple(parameter.grad for parameter in parameters)
+        finally:
+            for parameter, gradient in zip(parameters, before, strict=True):
+                parameter.grad = gradient
 
     def _forward(self, tape: Tape, batch: Batch) -> Tensor:
         self._tape = tape

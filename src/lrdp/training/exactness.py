@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrdp.errors import Unsupported
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
 from lrdp.training.probes import same_chance, some_rows, without_chance
@@ -63,8 +62,8 @@ def disagreement(engine: Engine, batch: Any, rows: Sequence[int]) -> str:
             found.append(_too_short(engine, batch, most, truth.squares))
         with _expressions_without_chance(engine):
             found.append(_differs(engine, batch, most, _of_batch(engine, batch, most)))
-    except Unsupported as problem:
-        return str(problem)
+    except Exception as problem:  # noqa: BLE001 - whatever a rule makes of a model it was not written for
+        return f"the rules do not fit it ({problem})"
     return next(filter(None, found), "")
 
 

@@ -110,12 +110,13 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
         records.demand()
     sampler = sampler_for(mechanism, len(records))
     check_finite(task.model)
-    with Engine(task.model, task.loss, task.constants.forward_dtype) as engine:
-        _check_totals(rows, engine.dtype)
-        reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
-        checked = verified(engine, task, reader)
-        memory = _memory(checked, rows, task, engine)
-        task.execution.announce(memory)
+    engine = Engine(task.model, task.loss, task.constants.forward_dtype)
+    _check_totals(rows, engine.dtype)
+    reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
+    checked = verified(engine, task, reader)
+    memory = _memory(checked, rows, task, engine)
+    task.execution.announce(memory)
+    with engine:
         yield LocalSteps(mechanism, task, engine, sampler, reader, checked, memory)
 
 

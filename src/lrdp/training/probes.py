@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from torch.utils.data import default_collate
 
 from lrdp.errors import InvalidInput
-from lrdp.training.records import Reader, form_of
+from lrdp.training.records import Reader
 from lrdp.training.task import Task
 
 # Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
@@ -33,10 +33,11 @@ def probes(task: Task, reader: Reader) -> Any:
         return made_up(reader.blank(rows), _PUBLIC_SEED)
     if len(task.probes) < rows:
         raise InvalidInput(f"probes must be at least {rows} public records, got {len(task.probes)}.")
-    batch = tree_map(lambda leaf: leaf.to(reader.device), default_collate(list(task.probes[:rows])))
-    if form_of(batch) != reader.form:
-        raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}, got {form_of(batch)}.")
-    return batch
+    blank, form = tree_flatten(reader.blank(rows))
+    given = tree_leaves(default_collate(list(task.probes[:rows])))
+    if [(leaf.shape, leaf.dtype) for leaf in given] != [(leaf.shape, leaf.dtype) for leaf in blank]:
+        raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}.")
+    return tree_unflatten([leaf.to(reader.device) for leaf in given], form)
 
 
 def made_up(batch: Any, seed: int) -> Any:

@@ -75,7 +75,7 @@ def blank_record(dataset: Dataset) -> Any:
     for number in range(min(_FIRST, len(dataset))):
         try:
             record = _read(dataset, np.array([number]))
-            found.setdefault(form_of(record), []).append(record)
+            found.setdefault(_form(record), []).append(record)
         except KeyboardInterrupt:
             raise
         except BaseException as reason:  # noqa: BLE001 - whatever a data set does with a record
@@ -99,7 +99,7 @@ class Reader:
         self._dataset, self.device = dataset, device
         self._left_out = np.fromiter(left_out, dtype=np.int64)
         self._blank = tree_map(lambda leaf: leaf.to(device), blank)
-        self.form = form_of(blank)
+        self.form = _form(blank)
 
     def blank(self, rows: int) -> Any:
         """Rows of zeros: made of no one's data."""
@@ -141,7 +141,7 @@ class Reader:
         if len(numbers) == 0:
             return tree_map(lambda leaf: leaf[:0], self._blank)
         batch = tree_map(lambda leaf: leaf.to(self.device), _read(self._dataset, numbers))
-        if form_of(batch) != self.form or any(len(leaf) != len(numbers) for leaf in tree_leaves(batch)):
+        if _form(batch) != self.form or any(len(leaf) != len(numbers) for leaf in tree_leaves(batch)):
             raise InvalidInput(f"a record is missing, or has another form than the others' {self.form}.")
         return batch
 
@@ -154,6 +154,6 @@ def _read(dataset: Any, numbers: NDArray[np.int64]) -> Any:
     return default_collate(many(numbers.tolist()) if many else [dataset[number] for number in numbers.tolist()])
 
 
-def form_of(batch: Any) -> str:
+def _form(batch: Any) -> str:
     """Shapes and types of one record."""
     return str(tree_map(lambda leaf: (leaf.dtype, leaf.layout, tuple(leaf.shape[1:])), batch))

@@ -36,7 +36,10 @@ _SEEDS = range(12, 20)
 
 
 def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
-    """What ``task`` brings along from an earlier check of the same code, or else the outcome of one made now."""
+    """What ``task`` brings along from an earlier check of the same code, or else the outcome of one made now.
+
+    ``engine`` is not entered yet: the model is copied as its owner made it.
+    """
     subject = _subject(engine, task, reader)
     if task.checked is not None and task.checked.subject == subject:
         engine.batched = task.checked.batched
@@ -46,7 +49,8 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     with stirred(task.model):
         _try(engine, batch, task, reader)
         alone = _why_alone(engine, task, batch)
-        peaks, least_meeting = _alone_peaks(engine, batch) if alone else _peaks(engine, batch)
+        with engine:
+            peaks, least_meeting = _alone_peaks(engine, batch) if alone else _peaks(engine, batch)
     _check_buffers(task.model, before)
     engine.batched.settle()
     return CheckedGradients(subject, peaks, least_meeting, engine.batched, alone)
@@ -84,9 +88,10 @@ def _why_alone(engine: Engine, task: Task, batch: Any) -> str:
         if problem := disagreement(exact, given, PROBE_ROWS):
             return problem
     try:
-        return feels_others(engine, batch, _MOST)
-    except Unsupported as problem:
-        return str(problem)
+        with engine:
+            return feels_others(engine, batch, _MOST)
+    except Exception as problem:  # noqa: BLE001 - as there
+        return f"the rules do not fit it ({problem})"
 
 
 @contextmanager

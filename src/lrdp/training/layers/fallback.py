@@ -29,10 +29,14 @@ _RANDOM = (
 
 @dataclass(frozen=True)
 class Again:
-    """A module's call that can be repeated for some of its rows, with its own raw parameters as an argument."""
+    """A module's call that can be repeated for some of its rows, with its own raw parameters as an argument.
+
+    ``names`` has every name of each of them: a tied one has several, of which ``own`` knows the first.
+    """
 
     module: nn.Module
     own: dict[str, Parameter]
+    names: dict[str, str]
     leaves: tuple[Any, ...]
     form: TreeSpec
     batched: tuple[bool, ...]
@@ -41,7 +45,8 @@ class Again:
     def run(self, own: dict[str, Tensor], leaves: Sequence[Any]) -> Tensors:
         """The outputs that lead to the loss."""
         args, kwargs = tree_unflatten(list(leaves), self.form)
-        outputs, _ = tree_flatten(functional_call(self.module, own, args, kwargs, tie_weights=False))
+        given = {name: own[known] for name, known in self.names.items()}
+        outputs, _ = tree_flatten(functional_call(self.module, given, args, kwargs, tie_weights=False))
         return [outputs[place] for place in self.cotangents]
 
     def some(self, chosen: slice) -> list[Any]:
@@ -121,6 +126,7 @@ class Fallback:
         """Keep the arguments."""
         _refuse_dropout(call.module)
         own = {name: p for name, p in call.module.named_parameters(recurse=False) if p.requires_grad}
+        names = _all_names(call.module, own)
         leaves, form = tree_flatten((call.args, dict(call.kwargs)))
         kept = tuple(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves)
         outputs, _ = tree_flatten(call.output)
@@ -134,9 +140,15 @@ class Fallback:
                 return []
             _check_rows(call, cotangents)
             split = self._batched.among(call.module, kept, call.tape.rows)
-            return _shares(Again(call.module, own, kept, form, split, cotangents), call.tape.rows)
+            return _shares(Again(call.module, own, names, kept, form, split, cotangents), call.tape.rows)
 
         call.tape.defer(list(own.values()), emit)
+
+
+def _all_names(module: nn.Module, own: dict[str, Parameter]) -> dict[str, str]:
+    first = {parameter: name for name, parameter in own.items()}
+    found = module.named_parameters(recurse=False, remove_duplicate=False)
+    return {name: first[parameter] for name, parameter in found if parameter in first}
 
 
 def _refuse_dropout(module: nn.Module) -> None:

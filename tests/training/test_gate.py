@@ -1,0 +1,281 @@
+"""The gate in front of the engine: what is accepted is exact, what is exact is accepted, and what mixes is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from lrdp.errors import InvalidInput, Unsupported
+from lrdp.training import CrossEntropy, TensorRecords, check_gradients
+from lrdp.training.local_steps import prepared
+from lrdp.training.sampling import EMPTY, Draw
+from training.cases import RECORDS, fixed, model, records, task
+from training.truth import clipped, gradients_one_by_one
+
+CLIP = 0.7
+
+
+def trained_sum(given, slots):
+    """The sum as it is trained on, and why examples run alone."""
+    with prepared(fixed(batch=len(slots)), given) as ready:
+        totals = ready.clipped_sum(Draw(torch.tensor(slots).numpy()))
+        parameters = ready.engine.parameters.values()
+        found = [totals.get(p, torch.zeros_like(p)).detach().double().flatten() for p in parameters]
+        return torch.cat(found), ready.checked.alone
+
+
+def assert_trains_exactly(given, alone, slots=(4, EMPTY, 17, 30, 2)):
+    """As separate backward passes say, within the headroom; and by the way that is expected."""
+    found, why = trained_sum(given, list(slots))
+    assert bool(why) == alone, why
+    drawn = [given.dataset[number] for number in slots if number != EMPTY]
+    batch = tuple(torch.stack(column) for column in zip(*drawn, strict=True))
+    truth = clipped(gradients_one_by_one(given.model, given.loss, batch, len(drawn)), CLIP).sum(0)
+    assert float((found - truth).norm()) <= 0.012 * CLIP * len(drawn)
+
+
+def mixes(given):
+    with pytest.raises(Unsupported, match="other examples of its batch"):
+        check_gradients(fixed(), given)
+
+
+class Changed(nn.Module):
+    """A model whose input is changed in some way first."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.inner, self.change = model(), change
+
+    def forward(self, inputs):
+        return self.inner(self.change(self, inputs))
+
+
+# ------------------------------------------------------------------------------------------------------ what is refused
+@pytest.mark.parametrize("share", [1.0, 1e-3, 1e-6])
+def test_examples_that_feel_each_other_are_refused_however_little(share):
+    mixes(task(model=Changed(lambda _, inputs: inputs - share * inputs.mean(0))))
+
+
+def test_every_row_is_watched_and_in_the_mode_that_is_trained_in():
+    mixes(task(model=Changed(lambda self, inputs: inputs.cumsum(0) if self.training else inputs)))
+    mixes(task(model=Changed(lambda self, inputs: inputs.flip(0).cumsum(0).flip(0) if self.training else inputs)))
+
+
+def test_a_share_too_small_to_be_seen_still_taints():
+    """What is lost in rounding on made-up records need not be on a server's weights: so examples run alone."""
+    given = task(model=Changed(lambda _, inputs: inputs + 1e-30 * inputs.sum(0)))
+    assert_trains_exactly(given, alone=True)
+
+
+def counts(_, inputs):
+    logs = inputs.float().log()
+    return logs - logs.mean(0)
+
+
+def test_a_probe_that_proves_nothing_is_no_proof():
+    whole = TensorRecords(torch.randint(0, 2, (RECORDS, 5)), torch.zeros(RECORDS, dtype=torch.int64))
+    with pytest.raises(Unsupported, match=r"not finite|other examples"):
+        check_gradients(fixed(), task(model=Changed(counts), dataset=whole))
+
+    def flat(given, batch):
+        return functional.relu(given(batch[0] - batch[0].mean(0)).sum(1) - 1e3)
+
+    with pytest.raises(Unsupported, match="public records that it learns from"):
+        check_gradients(fixed(), task(loss=flat))
+
+
+def test_public_probes_take_the_place_of_made_up_records():
+    def hinge(given, batch):
+        return functional.relu(given(batch[0]).sum(1) * 10.0 * (batch[0].sum(1) - 4.9))
+
+    with pytest.raises(Unsupported, match=r"Task\(probes=…\)"):
+        check_gradients(fixed(), task(loss=hinge))
+    chance = torch.Generator().manual_seed(1)
+    known = [(torch.randn(5, generator=chance) * 9, torch.tensor(1)) for _ in range(40)]
+    steep = [record for record in known if float(hinge(model(), (record[0][None],)).detach()) > 1.0]
+    assert not check_gradients(fixed(), task(loss=hinge, probes=steep)).alone
+    with pytest.raises(InvalidInput, match="at least 3 public records"):
+        check_gradients(fixed(), task(loss=hinge, probes=steep[:2]))
+    with pytest.raises(InvalidInput, match="form of the data set's records"):
+        check_gradients(fixed(), task(loss=hinge, probes=[(torch.zeros(4), torch.tensor(1))] * 3))
+
+
+def test_a_parameter_that_no_record_reaches_is_named():
+    given = model()
+    given.register_parameter("spare", nn.Parameter(torch.ones(3)))
+    with pytest.raises(Unsupported, match="the first of them spare"):
+        check_gradients(fixed(), task(model=given))
+
+
+def test_a_model_that_fails_on_made_up_records_is_said_to():
+    def demanding(_, inputs):
+        if not bool((inputs[:, 0] > 1.0).all()):
+            raise ValueError("separators are missing")
+        return inputs
+
+    with pytest.raises(InvalidInput, match=r"fails on made-up records of the form .*separators are missing.*probes"):
+        check_gradients(fixed(), task(model=Changed(demanding)))
+
+
+# ----------------------------------------------------------------------------------------- what runs example by example
+class RawAndDropout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.drop, self.inner = nn.Parameter(torch.ones(5)), nn.Dropout(0.5), model()
+
+    def forward(self, inputs):
+        return self.inner(self.drop(inputs * self.scale))
+
+
+class OwnWeights(nn.Module):
+    """A weight that is used behind its module's back, and a list of raw ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.line, self.more = nn.Linear(5, 7), nn.ParameterList([nn.Parameter(torch.randn(7, 3) / 3)])
+
+    def forward(self, inputs):
+        return functional.linear(inputs, self.line.weight, self.line.bias).tanh() @ self.more[0]
+
+
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(5, 5), model()
+
+    def forward(self, inputs):
+        return self.head(checkpoint(self.inner, inputs.requires_grad_(), use_reentrant=True))
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(1, 4), nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        hidden = None
+        for column in inputs.t():
+            hidden = self.cell(column[:, None], hidden)
+        return self.head(hidden[0])
+
+
+class Positions(nn.Module):
+    """Positions that all examples share, without a row for each."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions, self.inner = nn.Embedding(5, 1), model()
+
+    def forward(self, inputs):
+        return self.inner(inputs + self.positions(torch.arange(5))[:, 0])
+
+
+class Selected(nn.Module):
+    """As many rows inside as there are certain values."""
+
+    def __init__(self):
+        super().__init__()
+        self.line, self.head = nn.Linear(1, 4), nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        chosen = inputs > 0.2
+        values = inputs.new_zeros(*inputs.shape, 4)
+        values[chosen] = self.line(inputs[chosen][:, None])
+        return self.head(values.sum(1))
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Parameter(torch.randn(5, 5) / 2)
+        self.two, self.inner = self.one, model()
+
+    def forward(self, inputs):
+        return self.inner((inputs @ self.one).tanh() @ self.two)
+
+
+def normalised():
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 4)), nn.Tanh(), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [OwnWeights, Checkpointed, Cell, Positions, Selected, normalised],
+    ids=lambda make: make.__name__,
+)
+def test_what_has_no_rule_and_mixes_nothing_is_trained_exactly_alone(make):
+    torch.manual_seed(3)
+    assert_trains_exactly(task(model=make()), alone=True)
+
+
+@pytest.mark.parametrize("make", [model, Tied], ids=["layers", "tied raw parameters"])
+def test_what_the_rules_know_is_trained_together(make):
+    assert_trains_exactly(task(model=make()), alone=False)
+
+
+def test_random_numbers_beside_raw_parameters_run_alone():
+    given = task(model=RawAndDropout())
+    assert check_gradients(fixed(), given).alone
+    given.model.eval()
+    assert_trains_exactly(given, alone=False)
+
+
+def test_a_branch_that_hangs_on_the_batch_is_found_with_its_line():
+    def branching(_, inputs):
+        return inputs * 1.0 if bool((inputs > -9.0).all()) else inputs
+
+    given = task(model=Changed(branching))
+    assert "test_gate.py line" in check_gradients(fixed(), given).alone
+    assert_trains_exactly(given, alone=True)
+
+
+def test_a_loss_bound_to_one_type_of_number_runs_alone():
+    weights = torch.tensor([1.0, 2.0, 3.0])
+
+    def loss(given, batch):
+        return functional.cross_entropy(given(batch[0]), batch[1], weight=weights, reduction="none")
+
+    given = task(loss=loss)
+    assert "float64" in check_gradients(fixed(), given).alone
+    assert_trains_exactly(given, alone=True)
+
+
+# -------------------------------------------------------------------------------------------------- alone, but soundly
+def test_alone_a_record_that_raises_or_is_not_finite_weighs_nothing():
+    class Raising(CrossEntropy):
+        def __call__(self, given, batch):
+            if bool((batch[0] > 50).any()):
+                raise ValueError("a value that nobody expects")
+            return super().__call__(given, batch)
+
+    inputs, labels = records().columns_at(torch.arange(RECORDS).numpy())
+    others = task(model=OwnWeights(), loss=Raising(classes=3))
+    expected, why = trained_sum(others, [EMPTY, 5, 9])
+    assert why
+    for bad in (60.0, float("nan"), float("inf")):
+        inputs[3] = bad
+        given = task(model=others.model, loss=Raising(classes=3), dataset=TensorRecords(inputs.clone(), labels))
+        found, _ = trained_sum(given, [3, 5, 9])
+        assert torch.equal(found, expected), bad
+
+
+def test_alone_random_numbers_hang_on_the_slot_and_not_on_who_stands_before():
+    given = task(model=RawAndDropout())
+    sums = []
+    for first in (EMPTY, 11, 12):
+        torch.manual_seed(5)
+        both = trained_sum(given, [first, 7])[0]
+        torch.manual_seed(5)
+        sums.append(both - trained_sum(given, [first, EMPTY])[0])
+    torch.testing.assert_close(sums[0], sums[1], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(sums[0], sums[2], rtol=1e-5, atol=1e-7)
+
+
+def test_an_instances_own_forward_comes_back():
+    given = nn.Sequential(nn.Linear(5, 8), nn.GroupNorm(2, 8), nn.Linear(8, 3))
+    own = given[1].forward = lambda inputs, layer=given[1]: type(layer).forward(layer, inputs) * 2.0
+    check_gradients(fixed(), task(model=given))
+    assert vars(given[1])["forward"] is own
