@@ -187,7 +187,7 @@ def test_the_page_on_deployment_sets_up_a_hospital_that_can_be_guarded(tmp_path)
     home = ClientHome(folder=file.parent)
     with closing(home.ledger()) as ledger:
         assert ledger.books.states == {}
-    assert home.policy().registry_sha256 == digest
+    assert home.policy().peers.registry_sha256 == digest
     assert home.policy().task == "digits_task:task"
     assert home.identity().name == home.policy().identity.client == "hospital-0"
     assert (tmp_path / "server" / "identity.pem").stat().st_mode & 0o077 == 0

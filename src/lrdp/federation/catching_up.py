@@ -36,10 +36,11 @@ def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Lay
     Guarantees: its registry is the one that the policy pins, its model the client's own, its method `sketch`.
     """
     session = Session.decode(hello.session)
-    if session.registry.digest.hex() != policy.registry_sha256:
+    if session.registry.digest.hex() != policy.peers.registry_sha256:
         raise PolicyRefused(
             f"the server's registry is {session.registry.digest.hex()[:12]}, the policy pins "
-            f"{policy.registry_sha256[:12] or 'none'} ({policy.where('peers.registry_sha256')}): nothing was trained.",
+            f"{policy.peers.registry_sha256[:12] or 'none'} ({policy.where('peers.registry_sha256')}): nothing was "
+            f"trained.",
             Refusal.REGISTRY,
         )
     _verified(session.registry, session.registry.digest)

@@ -55,7 +55,7 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
         LrdpError: saying in one sentence what is missing and what to do.
     """
     policy, identity = ward.home.policy(), ward.home.identity()
-    if not policy.registry_sha256:
+    if not policy.peers.registry_sha256:
         raise InvalidInput(
             f"no registry is pinned ({policy.where('peers.registry_sha256')}): write there the digest that `lrdp "
             f"registry verify` prints of your consortium's registry."

@@ -63,14 +63,16 @@ def policy_objection(policy: Policy, request: Request) -> Objection | None:
     limits: tuple[tuple[bool, Refusal, str, str, object, str], ...] = (
         (request.clip_norm <= rule.clip_norm, Refusal.CLIP_NORM, "mechanism.clip_norm", "clip norm", request.clip_norm,
          f"at most {rule.clip_norm:g}"),
+        (request.clip_norm >= rule.min_clip_norm, Refusal.CLIP_NORM, _least_clip(policy), "clip norm",
+         request.clip_norm, f"at least {rule.min_clip_norm:g}"),
         (request.steps <= rule.max_steps_per_round, Refusal.STEPS, "mechanism.max_steps_per_round", "steps",
          request.steps, f"at most {rule.max_steps_per_round}"),
         (request.model.size <= policy.model.max_bytes, Refusal.MODEL_SIZE, "model.max_bytes", "a model of bytes",
          request.model.size, f"at most {policy.model.max_bytes}"),
         (request.model.largest_weight <= policy.model.max_abs_weight, Refusal.MODEL_WEIGHTS, "model.max_abs_weight",
          "a largest weight of", request.model.largest_weight, f"at most {policy.model.max_abs_weight:g} and finite"),
-        (request.registry_sha256 == policy.registry_sha256, Refusal.REGISTRY, "peers.registry_sha256", "the registry",
-         request.registry_sha256[:12] or "none", f"{policy.registry_sha256[:12] or 'none'}"),
+        (request.registry_sha256 == policy.peers.registry_sha256, Refusal.REGISTRY, "peers.registry_sha256",
+         "the registry", request.registry_sha256[:12] or "none", f"{policy.peers.registry_sha256[:12] or 'none'}"),
         (set(request.metrics) <= set(policy.metrics), Refusal.METRICS, "release.metrics", "the metrics",
          list(request.metrics), f"none but {list(policy.metrics)}"),
     )  # fmt: skip
@@ -78,6 +80,11 @@ def policy_objection(policy: Policy, request: Request) -> Objection | None:
         if not holds:
             return refusal, _broken(policy, key, f"{what} {asked}", allowed)
     return None
+
+
+def _least_clip(policy: Policy) -> str:
+    """The key that says so: without one, no clip norm but the policy's own is taken."""
+    return "mechanism.min_clip_norm" if "mechanism.min_clip_norm" in policy.lines else "mechanism.clip_norm"
 
 
 def _mechanism_objection(policy: Policy, asked: Mechanism) -> Objection | None:
