@@ -47,6 +47,7 @@ class BufferedAverage:
         evaluate_fn: EvaluateFunction | None = None,
     ) -> Result:
         """Run until ``num_rounds`` buffers are verified; raises InvalidInput after ``timeout`` seconds without one."""
+        limits.whole("buffer", self._buffer, self._terms.least, "fewer make no round of this session")
         coordinator = self._terms.open(initial_arrays)
         workshop = Workshop(grid, coordinator, self._terms, timeout)
         result, latest = Result(), time.monotonic()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from lrdp.errors import InvalidInput, PolicyRefused
+from lrdp.errors import InvalidInput
 from lrdp.federation.layout import Layout, as_model
 from lrdp.federation.messages import Hello, Work
+from lrdp.federation.pins import check_pins
 from lrdp.integrity import Identity, Method, Position, Receipt, Registry, Session, client, follow_all, genesis
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import digest
 from lrdp.integrity.fixed_point import model_hash
 from lrdp.integrity.schemes import sketch_client
 from lrdp.integrity.states import ClientState
-from lrdp.ledger import Policy, Refusal
+from lrdp.ledger import Policy
 
 
 class Behind(InvalidInput):
@@ -33,16 +34,11 @@ def _verified(registry: Registry, pin: bytes) -> Registry:
 def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Layout) -> Session:
     """The session that a server proposes, if this client may take part in it.
 
-    Guarantees: its registry is the one that the policy pins, its model the client's own, its method `sketch`.
+    Guarantees: its registry, its server and its least roster are as the policy pins them, its model is the client's
+    own, its method `sketch`.
     """
     session = Session.decode(hello.session)
-    if session.registry.digest.hex() != policy.peers.registry_sha256:
-        raise PolicyRefused(
-            f"the server's registry is {session.registry.digest.hex()[:12]}, the policy pins "
-            f"{policy.peers.registry_sha256[:12] or 'none'} ({policy.where('peers.registry_sha256')}): nothing was "
-            f"trained.",
-            Refusal.REGISTRY,
-        )
+    check_pins(session, policy)
     _verified(session.registry, session.registry.digest)
     if session.registry.by_name.get(identity.name) != identity.member:
         raise InvalidInput(f"the registry does not hold the keys of {identity.name}: have the consortium add them.")

@@ -34,6 +34,7 @@ from lrdp.federation.messages import (
     to_frame,
 )
 from lrdp.federation.orders import Order
+from lrdp.federation.pins import check_pins
 from lrdp.federation.standing import Standing
 from lrdp.federation.task import Workbench
 from lrdp.integrity import Verdict, Wire, client, quantise
@@ -106,7 +107,7 @@ class Participant:
         return answers[type(question)](question)
 
     def hello(self, hello: Hello) -> Here:
-        """Enter the session, if its registry is the one the policy pins and its model is the client's own."""
+        """Enter the session, if it is as the policy pins it and its model is the client's own."""
         identity, proposed = self._home.identity(), to_frame(hello).head
         session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
         if proposed != self._standing.agreed():
@@ -120,6 +121,7 @@ class Participant:
     def work(self, work: Work) -> Done:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
         ready = self._up_to_date(work)
+        check_pins(ready.position.session, self._home.policy())  # also if the policy changed since the greeting
         begun = client.begin(ready, Wire(ready.position).read_train(work.train)) if work.train else None
         with closing(self._home.ledger()) as ledger:
             self._witness(ledger, work.heads)

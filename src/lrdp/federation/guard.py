@@ -60,6 +60,11 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
             f"no registry is pinned ({policy.where('peers.registry_sha256')}): write there the digest that `lrdp "
             f"registry verify` prints of your consortium's registry."
         )
+    if not policy.peers.server_keys:
+        raise InvalidInput(
+            f"no server is pinned ({policy.where('peers.server_keys')}), so no session would be joined: write under "
+            f"[peers] server_keys, min_roster and retries, or let `lrdp init --registry … --server-key …` print them."
+        )
     if identity.name != policy.identity.client:
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
     with closing(ward.home.ledger()) as ledger:

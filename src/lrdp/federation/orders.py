@@ -90,5 +90,6 @@ class Order:
             steps=most if self.steps is None else self.steps,
             clip_norm=rule.clip_norm if self.clip_norm is None else self.clip_norm,
             registry_sha256=position.session.registry.digest.hex(),
+            server=position.session.server_key.hex(),
             metrics=self.metrics,
         )
