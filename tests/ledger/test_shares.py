@@ -1,5 +1,6 @@
 """What one server may spend: a share of the budget that it cannot have again by opening another session."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
@@ -30,9 +31,9 @@ def sessions(server: str = SERVER) -> Iterator[Request]:
 
 
 def spend(ledger: Ledger, requests: Iterator[Request]) -> Refusal:
+    """Until one is refused; why it was."""
     with pytest.raises(BudgetExceeded, match="nothing was spent") as caught:
-        for each in requests:
-            ledger.charge(each)
+        deque(map(ledger.charge, requests), maxlen=0)
     return caught.value.refusal
 
 

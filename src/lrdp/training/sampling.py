@@ -107,8 +107,8 @@ def check_room(mechanism: Mechanism, records: int) -> None:
             sampler_for(mechanism, neighbour)
         except InvalidInput as problem:
             raise InvalidInput(
-                f"the data set has {records} records, none to spare, so that a refusal would tell of a single one: "
-                f"{problem}"
+                f"the data set has {records} records, and with {neighbour} it would be refused, which would tell of "
+                f"that one: {problem}"
             ) from None
 
 
