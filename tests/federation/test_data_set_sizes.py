@@ -152,22 +152,25 @@ def test_the_refusal_says_to_start_again(tmp_path: Path) -> None:
     bench, home = bench_of(Shelf(STATED + 1)), made.world.consortium.client(VICTIM)
     bench.set_up(home.policy())
     change_policy(made.world, VICTIM, min_dataset_size="90")
-    with pytest.raises(PolicyRefused, match="start it again. Nothing was trained and nothing was spent") as caught:
+    with pytest.raises(PolicyRefused, match=r"start it again.* nothing was spent") as caught:
         bench.set_up(home.policy())
     assert caught.value.refusal is Refusal.DATASET_SIZE
 
 
 # ---------------------------------------- at set-up
 SENTENCE = (
-    f"the data set has {STATED} records, and with {STATED - 1} it would be refused, which would tell of that one: dataset "
-    f"must hold at least dataset_size={STATED} records, got {STATED - 1}: .* account with a smaller dataset_size."
+    f"the data set has {STATED} records, and with {STATED - 1} it would be refused, which would tell of that one: "
+    f"dataset must hold at least dataset_size={STATED} records, got {STATED - 1}: .* account with a smaller"
 )
 
 
 def test_set_up_refuses_a_data_set_without_a_record_to_spare(tmp_path: Path) -> None:
     home = stage(tmp_path).world.consortium.client(VICTIM)
     task = LocalTask(model=model, dataset=lambda _: Shelf(STATED), loss=CrossEntropy(classes=2))
-    for set_up in (lambda: bench_of(Shelf(STATED)).set_up(home.policy()), lambda: inspected(Ward(home=home, task=task))):
+    for set_up in (
+        lambda: bench_of(Shelf(STATED)).set_up(home.policy()),
+        lambda: inspected(Ward(home=home, task=task)),
+    ):
         with pytest.raises(InvalidInput, match=SENTENCE):
             set_up()
     bench_of(Shelf(STATED + 1)).set_up(home.policy())

@@ -54,6 +54,11 @@ def _small_roster(given: Stage) -> Hello:
     return replace(hello, session=pack(label, identifier, key, forged, registry))
 
 
+def _other_server(given: Stage) -> Hello:
+    """A key of anybody's: the registry says nothing about servers."""
+    return _proposed(given, server_key=new_identity("server").member.signing_key)
+
+
 def _exact(given: Stage) -> Hello:
     return _proposed(given, parameters=replace(given.session.parameters, method=Method.EXACT))
 
@@ -74,6 +79,7 @@ def _layout(*shapes: tuple[str, tuple[int, ...]]) -> Attack:
 SESSIONS: list[tuple[str, Attack, str]] = [
     ("other registry", _other_registry, "registry"),
     ("sybils added", _registry_with_sybils, "registry"),
+    ("other server", _other_server, "server"),
     ("rosters of two", _small_roster, "malformed"),
     ("method exact", _exact, "invalid"),
     ("other size", _other_size, "invalid"),
