@@ -23,7 +23,7 @@ from local_deployment.parties import TASK, Hospital, Parties, verified, write_re
 from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken  # noqa: E402
 
 from lrdp.accounting import Budget, Training  # noqa: E402
-from lrdp.experiments.digits import share  # noqa: E402
+from lrdp.experiments.digits import stated_size  # noqa: E402
 from lrdp.federation import found  # noqa: E402
 from lrdp.federation.home import ClientHome  # noqa: E402
 from lrdp.integrity import Receipt  # noqa: E402
@@ -44,7 +44,7 @@ def folder():
 def founded(folder):
     """A consortium that is set up in this process, which is quicker; the script types the commands of each party."""
     training = Training(
-        dataset_size=share(HOSPITALS),
+        dataset_size=stated_size(HOSPITALS),
         batch_size=32,
         rounds=2 * ROUNDS,
         local_steps=LOCAL_STEPS,

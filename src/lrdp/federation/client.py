@@ -95,7 +95,9 @@ class Participant:
             return self._declined(problem, "failed")
 
     def _answer(self, given: Frame) -> Answer:
-        most = self._home.policy().model.max_bytes
+        policy = self._home.policy()
+        self._bench.set_up(policy)
+        most = policy.model.max_bytes
         if given.size > largest_message(most):
             raise InvalidInput(f"the message has {given.size} bytes, model.max_bytes is {most}: it was not decoded.")
         question: Any = read_message(given)

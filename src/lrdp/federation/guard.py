@@ -78,6 +78,7 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
 def _rehearse(bench: Workbench, policy: Policy) -> None:
     """Build the model, check every record, and see that the two can be trained as the policy says; nothing is."""
     try:
+        bench.set_up(policy)
         bench.records.demand()
         bench.rehearse(policy)
     except LrdpError:

@@ -34,7 +34,7 @@ epsilon = {epsilon!r}
 delta = {delta!r}
 # Neighbours differ by adding or removing one record ("add-remove") or by replacing one ("replace-one"). Fixed too.
 adjacency = "add-remove"
-# The most that one run may spend. Leave the line out to let a run spend all.
+# The most that one server may spend, over all its sessions. Leave the line out to let a server spend all.
 per_run_epsilon = {epsilon!r}
 
 [mechanism]
@@ -50,7 +50,8 @@ min_clip_norm = 0.1
 min_noise_multiplier = {noise!r}
 # The most local steps in one round. Every step is charged.
 max_steps_per_round = {local_steps}
-# A public lower bound of the number of records: what is charged depends on it, never on the true number.
+# A public lower bound of the number of records: what is charged depends on it, never on the true number. State one
+# that leaves a record to spare: whether training starts must not hang on a single record.
 min_dataset_size = {dataset_size}
 
 [model]
@@ -58,6 +59,17 @@ min_dataset_size = {dataset_size}
 max_bytes = 200_000_000
 max_abs_weight = 1e4
 
+{peers}
+[release]
+# What may leave besides the noised update: nothing.
+metrics = []
+
+# For `lrdp guard`: what is trained is this client's own code, wherever the app comes from that asks for it.
+# [task]
+# module = "package.module:name"
+"""
+
+_PEERS: Final = """\
 [peers]
 # SHA-256 of the consortium's registry of keys; empty while there is none, and then no session is joined.
 registry_sha256 = "{peers.registry_sha256}"
@@ -69,14 +81,6 @@ min_roster = {peers.min_roster}
 # A round that somebody left is tried again with the same participants or given up ("same-roster"), or also without them
 # ("smaller-roster"): then the others can see the difference of two sums, which is one noised update.
 retries = "{peers.retries}"
-
-[release]
-# What may leave besides the noised update: nothing.
-metrics = []
-
-# For `lrdp guard`: what is trained is this client's own code, wherever the app comes from that asks for it.
-# [task]
-# module = "package.module:name"
 """
 
 
@@ -114,7 +118,6 @@ class Home:
 
 def write_policy(home: Home, identity: Identity, training: Training, peers: PeersRule | None = None) -> None:
     """A policy that keeps the training's budget exactly, with every line explained; without peers it joins nobody."""
-    peers = peers or PeersRule()
     mechanism = FixedSizeGaussian(
         dataset_size=training.dataset_size, batch_size=training.batch_size, noise_multiplier=1.0
     )
@@ -131,8 +134,7 @@ def write_policy(home: Home, identity: Identity, training: Training, peers: Peer
         local_steps=training.local_steps,
         noise=ceil(found.noise_multiplier * 1000) / 1000,
         dataset_size=training.dataset_size,
-        peers=peers,
-        server_keys=", ".join(f'"{key}"' for key in peers.server_keys),
+        peers=peers_lines(peers or PeersRule()),
     )
     home.folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -141,6 +143,11 @@ def write_policy(home: Home, identity: Identity, training: Training, peers: Peer
         raise InvalidInput(f"there is a policy at {home.policy} already: it is not overwritten.") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def peers_lines(peers: PeersRule) -> str:
+    """The policy's table of peers, every line explained."""
+    return _PEERS.format(peers=peers, server_keys=", ".join(f'"{key}"' for key in peers.server_keys))
 
 
 def open_budget(home: Home, plan_rounds: int) -> Ledger:
