@@ -167,7 +167,10 @@ SENTENCE = (
 def test_set_up_refuses_a_data_set_without_a_record_to_spare(tmp_path: Path) -> None:
     home = stage(tmp_path).world.consortium.client(VICTIM)
     task = LocalTask(model=model, dataset=lambda _: Shelf(STATED), loss=CrossEntropy(classes=2))
-    for set_up in (lambda: bench_of(Shelf(STATED)).set_up(home.policy()), lambda: inspected(Ward(home=home, task=task))):
+    for set_up in (
+        lambda: bench_of(Shelf(STATED)).set_up(home.policy()),
+        lambda: inspected(Ward(home=home, task=task)),
+    ):
         with pytest.raises(InvalidInput, match=SENTENCE):
             set_up()
     bench_of(Shelf(STATED + 1)).set_up(home.policy())
