@@ -8,10 +8,11 @@ from lrdp.errors import InvalidInput
 from lrdp.federation.layout import Layout, as_model
 from lrdp.federation.messages import Hello, Work
 from lrdp.federation.pins import check_pins
-from lrdp.integrity import Identity, Method, Position, Receipt, Registry, Session, client, follow_all, genesis
+from lrdp.integrity import Identity, Method, Receipt, Registry, Session, client, follow_all, genesis
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import digest
 from lrdp.integrity.fixed_point import model_hash
+from lrdp.integrity.repeats import nothing_before
 from lrdp.integrity.schemes import sketch_client
 from lrdp.integrity.states import ClientState
 from lrdp.ledger import Policy
@@ -62,13 +63,20 @@ def last_verified(state: ClientState) -> client.Ready:
     return client.roll_back(state)
 
 
-def caught_up(identity: Identity, session: Session, state: ClientState | None, work: Work) -> client.Ready:
-    """At the end of the receipts, with a model that they end in."""
+def caught_up(ready: client.Ready, work: Work) -> client.Ready:
+    """From where the client stands to the end of the receipts, with a model that they end in."""
+    receipts = [Receipt.decode(data) for data in work.receipts]
+    return client.catch_up(ready, receipts, as_model(work.model or b"", ready.model.size))
+
+
+def joined(identity: Identity, session: Session, work: Work, last_update: int) -> client.Ready:
+    """The same from the session's beginning on.
+
+    A client that does not know what it showed in this session shows no update again that it made before: up to
+    ``last_update`` all are spent.
+    """
     receipts = [Receipt.decode(data) for data in work.receipts]
     model = as_model(work.model or b"", session.parameters.point.size)
-    start: Position
-    if state is not None and last_verified(state).position.session == session:
-        ready = last_verified(state)
-        return client.catch_up(ready, receipts, model)
     start = genesis(session, receipts[0].header.model if receipts else model_hash(model))
-    return client.resume(identity, sketch_client(identity, session), follow_all(start, receipts), model)
+    position, scheme = follow_all(start, receipts), sketch_client(identity, session)
+    return client.resume(identity, scheme, position, model, nothing_before(last_update))

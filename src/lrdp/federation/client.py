@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lrdp.errors import AlreadyAnswered, InvalidInput, LedgerDamaged, NotVerified, Refused
-from lrdp.federation.catching_up import Behind, agreed_session, caught_up, last_verified
+from lrdp.federation.catching_up import Behind, agreed_session, caught_up, joined, last_verified
 from lrdp.federation.frames import Frame
 from lrdp.federation.home import ClientHome
 from lrdp.federation.layout import pack_values, unpack_values
@@ -35,12 +35,14 @@ from lrdp.federation.messages import (
 )
 from lrdp.federation.orders import Order
 from lrdp.federation.pins import check_pins
-from lrdp.federation.standing import Standing
+from lrdp.federation.standing import Left, Standing
 from lrdp.federation.task import Workbench
-from lrdp.integrity import Verdict, Wire, client, quantise
+from lrdp.integrity import Receipt, Verdict, Wire, client, quantise
 from lrdp.integrity.messages import NONCE_SIZE
+from lrdp.integrity.repeats import Repeats, same_roster, smaller_roster
 from lrdp.integrity.verdicts import rejection
 from lrdp.ledger import Head, Ledger, Reply
+from lrdp.ledger.policy import Retries
 from lrdp.training import check_gradients, private_update
 
 _LOG: Final = logging.getLogger("lrdp.client")
@@ -48,6 +50,7 @@ _OWN: Final = "an exception's text may tell about the data, so the server is tol
 _SPARE_BYTES: Final = 64 << 20
 _CODES: Final[dict[type[Exception], str]] = {
     Behind: "behind",
+    Left: "left",
     AlreadyAnswered: "answered",
     LedgerDamaged: "ledger",
     InvalidInput: "invalid",
@@ -112,8 +115,8 @@ class Participant:
         """Enter the session, if it is as the policy pins it and its model is the client's own."""
         identity, proposed = self._home.identity(), to_frame(hello).head
         session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
-        if proposed != self._standing.agreed():
-            self._standing.agree(proposed)
+        if not self._standing.is_in(session.digest):
+            self._standing.enter(session.digest, proposed)
         state, here = self._standing.load(identity), Here(name=identity.name, round=0, head=NOWHERE)
         if state is not None:
             position = last_verified(state).position
@@ -137,7 +140,8 @@ class Participant:
                 self._standing.wait_with(made.reply.charge, made.trained_from)
                 return answer
             values = unpack_values(made.reply.body, ready.position.session.parameters.point)
-            committed, update = client.reveal(client.commit(begun, values, os.urandom(NONCE_SIZE)))
+            bound = client.commit(begun, values, os.urandom(NONCE_SIZE), update=made.reply.charge)
+            committed, update = client.reveal(bound, repeats=self._repeats())
             self._standing.save(committed)
             ledger.sent(made.reply)
         return replace(answer, update=Wire(ready.position).update(update), values=made.reply.body)
@@ -187,9 +191,16 @@ class Participant:
         if isinstance(state, client.Tagged) and state.header != publish.header:
             raise rejection(Verdict.STALE_CONTEXT, "another PUBLISH was answered in this attempt")
         committed = state.committed if isinstance(state, client.Tagged) else state
-        tagged, tag = client.answer(committed, publish)
-        self._standing.save(tagged)
+        tagged, tag = client.answer(committed, publish, self._repeats())
+        word = Receipt(header=publish.header, signature=publish.signature, tags=(tag,), accepts=())
+        self._standing.answer(tagged, word.encode())
         return Tagged(tag=wire.tag(tag))
+
+    def _repeats(self) -> Repeats:
+        """In which other sums the policy lets an update stand that was shown in one."""
+        return {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}[
+            self._home.policy().peers.retries
+        ]
 
     def closing(self, given: Closing) -> Accepted:
         """Finish the round: everybody's tags prove the sum, and only now does the client move to the next model."""
@@ -220,9 +231,16 @@ class Participant:
         if not isinstance(hello, Hello):
             raise Behind("this client has not been greeted.")
         session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
-        ready = caught_up(identity, session, state, work)
+        if state is not None:
+            ready = caught_up(last_verified(state), work)
+        else:
+            ready = joined(identity, session, work, self._last_update())
         self._standing.save(ready)
         return ready
+
+    def _last_update(self) -> int:
+        with closing(self._home.ledger()) as ledger:
+            return ledger.books.seq
 
     def _declined(self, problem: Exception, code: str) -> Frame:
         _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, problem)

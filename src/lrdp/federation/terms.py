@@ -19,6 +19,7 @@ from lrdp.federation.orders import Order
 from lrdp.integrity import FixedPoint, Identity, Parameters, Registry, Session, SketchServer, server
 from lrdp.integrity.encoding import HASH_SIZE
 from lrdp.integrity.session import majority
+from lrdp.ledger.policy import Retries
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 """Flower's evaluation by the server, on public data."""
@@ -38,7 +39,9 @@ class Terms:
     word. ``metrics`` are measured after each round by those who took part, noised and charged as one step: only
     ``"correct"``, and only where the policy lists it. ``point`` is how updates are rounded, for a model of
     so many coordinates. ``min_roster`` is the fewest that make a round, a majority of the registry unless given: a
-    client whose policy wants more declines as ``roster``.
+    client whose policy wants more declines as ``roster``. ``retries`` is what is tried when a participant leaves
+    after the sum was published: the same roster again, waited for up to ``patience`` seconds, and then new updates of
+    the others; or, where all policies allow it, the same updates of the others.
     """
 
     identity: Identity
@@ -49,6 +52,8 @@ class Terms:
     metrics: tuple[str, ...] = ()
     point: Callable[[int], FixedPoint] = lambda size: FixedPoint(size=size)
     min_roster: int | None = None
+    retries: Retries = Retries.SAME_ROSTER
+    patience: float = 60.0
 
     @property
     def least(self) -> int:
@@ -72,7 +77,7 @@ class Terms:
         )
         idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
         hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described)
-        return Coordinator(idle, hello, layout, Archive(self.folder, session))
+        return Coordinator(idle, hello, layout, Archive(self.folder, session), self.retries)
 
 
 def as_arrays(coordinator: Coordinator) -> ArrayRecord:
