@@ -29,6 +29,7 @@ from lrdp.federation.messages import (
     read_message,
     to_frame,
 )
+from lrdp.federation.pins import sign_order
 from lrdp.integrity import Identity, Session, Train, Verdict, Wire, genesis, server
 from lrdp.integrity.fixed_point import Model, model_hash
 from lrdp.ledger import Books, Refusal
@@ -77,7 +78,15 @@ class Stage:
         return answer_in(self.post(to_records(given), name=name))
 
     def ask(self, question: Question, name: str = VICTIM) -> Answer:
-        return self.send(to_frame(question), name)
+        return self.send(to_frame(self.signed(question)), name)
+
+    def signed(self, question: Question) -> Question:
+        """The same question; whatever it orders, the server stands by it."""
+        if not isinstance(question, Work) or not question.order:
+            return question
+        first = question.model is not None and not question.receipts
+        position = replace(self.coordinator._idle.position, round=0 if first else self.coordinator.round)
+        return replace(question, signature=sign_order(self.identity, position, question.order))
 
     # ---------------------------------------- honest behaviour
     def greet(self) -> None:

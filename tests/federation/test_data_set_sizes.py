@@ -88,7 +88,7 @@ def questions(made: Stage) -> list[Question]:
     """A greeting, an update, one that is refused, and a count."""
     hello, work = made.coordinator.hello, made.invitation()
     orders = [HONEST.encode(), raw_order(steps=4), raw_order(metrics=["correct"])]
-    return [hello, *(replace(work, order=order) for order in orders)]
+    return [hello, *(made.signed(replace(work, order=order)) for order in orders)]
 
 
 @pytest.fixture

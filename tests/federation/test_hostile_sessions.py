@@ -13,6 +13,7 @@ import pytest
 from lrdp.federation.catching_up import run_identifier
 from lrdp.federation.layout import Layout
 from lrdp.federation.messages import Closing, Declined, Done, Hello, Here, Tagged, Work
+from lrdp.federation.pins import sign_session
 from lrdp.integrity import Method, Registry, Session, new_identity
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import HASH_SIZE, number, pack, unpack
@@ -28,7 +29,8 @@ def _proposed(given: Stage, layout: bytes | None = None, **changes: Any) -> Hell
     described = given.coordinator.layout.described if layout is None else layout
     nonce = bytes(range(HASH_SIZE))
     session: Session = replace(given.session, identifier=run_identifier(nonce, described), **changes)
-    return Hello(session=session.encode(), nonce=nonce, layout=described)
+    signature = sign_session(given.identity, session)
+    return Hello(session=session.encode(), nonce=nonce, layout=described, signature=signature)
 
 
 def _other_registry(given: Stage) -> Hello:

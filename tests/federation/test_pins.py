@@ -16,6 +16,7 @@ from lrdp.federation.flower import to_records
 from lrdp.federation.guard import Ward, inspected
 from lrdp.federation.layout import raw
 from lrdp.federation.messages import Answer, Declined, Done, Here, Question, Work, to_frame
+from lrdp.federation.pins import sign_order, sign_session
 from lrdp.federation.task import LocalTask
 from lrdp.integrity import Contribution, Identity, Wire, client, keys, new_identity, run_round, server, sketch_client
 from lrdp.integrity.messages import NONCE_SIZE
@@ -71,6 +72,43 @@ def test_one_of_several_pinned_servers_is_joined(tmp_path: Path) -> None:
     ours, other = made.identity.member.signing_key.hex(), "ab" * 32
     change_policy(made.world, VICTIM, server_keys=f'["{other}", "{ours}"]')
     assert isinstance(made.ask(made.coordinator.hello), Here)
+
+
+def test_naming_the_pinned_key_is_not_enough_to_open_a_session(tmp_path: Path) -> None:
+    """The key is public: whoever brings messages can write it into a session of his own."""
+    made = stage(tmp_path)
+    made.greet()
+    standing = made.world.consortium.client(VICTIM).standing / "agreed"
+    before, stranger = standing.read_bytes(), new_identity("server")
+    fresh = made.fresh()
+    for signature in (b"", sign_session(stranger, fresh.session), made.coordinator.hello.signature):
+        hello = replace(fresh.coordinator.hello, signature=signature)
+        assert fresh.ask(hello) == Declined(code="server-sig")
+        assert standing.read_bytes() == before, "and the client is still in the session that it was in"
+    assert isinstance(fresh.ask(fresh.coordinator.hello), Here)
+
+
+def test_an_order_that_the_server_did_not_sign_for_this_round_spends_nothing(tmp_path: Path) -> None:
+    """With or without TRAIN: of an update that is trained ahead, the order is all that the server says."""
+    made = stage(tmp_path)
+    made.honest_round()
+    paid, stranger = made.account(), new_identity("server")
+    position, order = made.coordinator._idle.position, HONEST.encode()
+    ahead = made.coordinator.order_ahead(VICTIM, HONEST)
+    forgeries = {
+        "none": b"",
+        "another's": sign_order(stranger, position, order),
+        "of another order": sign_order(made.identity, position, Order(steps=1).encode()),
+        "of the round before": sign_order(made.identity, replace(position, round=0), order),
+        "of another session": sign_order(made.identity, made.fresh().coordinator._idle.position, order),
+    }
+    for signature in forgeries.values():
+        for work in (ahead, made.invitation()):
+            given = to_frame(replace(work, order=order, signature=signature))
+            assert made.send(given) == Declined(code="server-sig")
+    assert made.account() == paid
+    assert isinstance(made.send(to_frame(ahead)), Done)
+    assert made.account()[0] == paid[0] + 1
 
 
 @pytest.mark.parametrize(
@@ -134,13 +172,19 @@ def forged(place: World, colluders: list[str], min_roster: int, accepts: int) ->
     }
     size = session.parameters.point.size
     values = np.full(size, 1 << 22, dtype=np.int32)
-    brought = {name: Contribution(values=values, nonce=os.urandom(NONCE_SIZE)) for name in colluders}
+    brought = {name: Contribution(values=values, nonce=os.urandom(NONCE_SIZE), update=1) for name in colluders}
     outcome = run_round(idle, begun, brought)
     assert not np.array_equal(outcome.server.model, idle.model)
     receipt = replace(outcome.receipt, accepts=outcome.receipt.accepts[:accepts])
     _, train = server.open_round(outcome.server, place.names)
-    signed = Wire(outcome.server.position).train(train)
-    shown = Work(order=HONEST.encode(), train=signed, receipts=(receipt.encode(),), model=raw(outcome.server.model))
+    position, order = outcome.server.position, HONEST.encode()
+    shown = Work(
+        order=order,
+        signature=sign_order(idle.identity, position, order),
+        train=Wire(position).train(train),
+        receipts=(receipt.encode(),),
+        model=raw(outcome.server.model),
+    )
     return coordinator, shown
 
 
