@@ -55,12 +55,15 @@ def check_session_signed(session: Session, signature: bytes) -> None:
 
 
 def sign_order(identity: Identity, position: Position, order: bytes) -> bytes:
-    """The server's word that it asks for this in this round: an order costs budget."""
-    return identity.sign(b"order/v1", position.session.digest, number(position.round), order)
+    """The server's word that it asks for this in this round, from this model on: an order costs budget."""
+    return identity.sign(*_order_claim(position, order))
 
 
 def check_order_signed(position: Position, order: bytes, signature: bytes) -> None:
     """Refuse an order that the server did not give for this round: else whoever brings messages could spend here."""
-    claim = (b"order/v1", position.session.digest, number(position.round), order)
-    if order and not verifies(position.session.server_key, signature, *claim):
+    if order and not verifies(position.session.server_key, signature, *_order_claim(position, order)):
         raise rejection(Verdict.SERVER_SIG, "the order is not signed with the server's key for this round")
+
+
+def _order_claim(position: Position, order: bytes) -> tuple[bytes, ...]:
+    return b"order/v1", position.session.digest, number(position.round), position.head, order
