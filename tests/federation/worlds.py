@@ -103,10 +103,12 @@ def world(
     trainings: Mapping[str, Training] | None = None,
     before: Alter | None = None,
     after: Alter | None = None,
+    min_roster: int | None = None,
 ) -> World:
     """``count`` hospitals, all present; ``before`` and ``after`` may alter or lose messages."""
     names = hospitals(count)
-    consortium = found(folder / "consortium", {**dict.fromkeys(names, TRAINING), **(trainings or {})})
+    given = {**dict.fromkeys(names, TRAINING), **(trainings or {})}
+    consortium = found(folder / "consortium", given, min_roster=min_roster)
     app = private_client_app(
         policy=str(consortium.folder / "clients" / "hospital-{partition-id}" / "policy.toml"),
         model=model,

@@ -24,6 +24,8 @@ WRONG_REQUESTS = [
     (Refusal.BATCH_SIZE, {"mechanism": replace(STEP, batch_size=129)}),
     (Refusal.DATASET_SIZE, {"mechanism": replace(STEP, dataset_size=5001)}),
     (Refusal.CLIP_NORM, {"clip_norm": 1.0000001}),
+    (Refusal.CLIP_NORM, {"clip_norm": math.nextafter(0.25, 0)}),
+    (Refusal.CLIP_NORM, {"clip_norm": 1e-300}),
     (Refusal.STEPS, {"steps": 401}),
     (Refusal.MODEL_SIZE, {"model": model(size=200_000_001)}),
     (Refusal.MODEL_WEIGHTS, {"model": model(largest_weight=1e5)}),
@@ -49,7 +51,7 @@ def test_the_refusal_says_value_limit_and_line(world: World) -> None:
     with world.create() as ledger, pytest.raises(PolicyRefused) as caught:
         ledger.charge(request(mechanism=STEP.with_noise(0.6)))
     assert str(caught.value) == (
-        "the server asked for noise 0.6, the policy allows at least 1.2 (policy.toml line 16): nothing was trained and "
+        "the server asked for noise 0.6, the policy allows at least 1.2 (policy.toml line 17): nothing was trained and "
         "nothing was spent."
     )
 

@@ -11,13 +11,14 @@ import typer
 from lrdp.accounting import Budget, Training
 from lrdp.commands.fleet import print_fleet, reports_in
 from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.peers import pinned
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
-from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, void
+from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, read_policy, void
 from lrdp.ledger.export import Verified, digests_at, verify, write_export
 from lrdp.ledger.fleet import FleetBooks, view
 from lrdp.ledger.policy import Identity
 from lrdp.ledger.reports import report_of
-from lrdp.ledger.starting import Home, open_budget, replace_key, write_policy
+from lrdp.ledger.starting import Home, open_budget, peers_lines, replace_key, write_policy
 from lrdp.ledger.store import Store
 from lrdp.ledger.summary import Summary, summarize
 from lrdp.report import statement_pages
@@ -39,11 +40,18 @@ def init(
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")] = 8.0,
     delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
     dataset_size: Annotated[
-        int, typer.Option("--dataset-size", "-n", help="A public lower bound of the records.")
+        int, typer.Option("--dataset-size", "-n", help="A public lower bound of the records, at least one below.")
     ] = 5000,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Records per step.")] = 128,
     rounds: Annotated[int, typer.Option(help="Rounds that the budget is to last for.")] = 50,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
+    registry: Annotated[Path | None, typer.Option(help="The consortium's registry, to pin.")] = None,
+    server_key: Annotated[
+        list[str] | None, typer.Option(help="A server to pin: its card's file, or its key's 64 digits; repeatable.")
+    ] = None,
+    min_roster: Annotated[
+        int | None, typer.Option(help="The fewest participants of a round (default: a majority of the registry).")
+    ] = None,
     policy_only: Annotated[bool, typer.Option("--policy-only", help="Write the policy and stop, to edit it.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -52,8 +60,12 @@ def init(
     An existing policy is kept, and its budget is opened as it stands.
     """
     home = Home(folder=folder)
+    name = read_policy(home.policy).identity.client if home.policy.exists() else client
+    peers = pinned(name, registry, server_key or [], min_roster)
     if home.policy.exists():
         say(f"{home.policy} is kept as it is.")
+        if registry is not None:
+            say(f"These lines would pin what you named:\n\n{peers_lines(peers)}")
     else:
         training = Training(
             dataset_size=dataset_size,
@@ -62,7 +74,7 @@ def init(
             local_steps=local_steps,
             budget=Budget(epsilon=epsilon, delta=delta),
         )
-        write_policy(home, Identity(client=client, unit=unit, max_rows_per_unit=rows_per_unit), training)
+        write_policy(home, Identity(client=client, unit=unit, max_rows_per_unit=rows_per_unit), training, peers)
         say(f"Wrote {home.policy}: read it, every line is explained.")
     made = {"policy": str(home.policy)}
     if not policy_only:

@@ -13,18 +13,23 @@ from lrdp.ledger import Head
 
 
 class Archive:
-    """A folder with ``receipts.txt``, which `lrdp verify` reads, and ``heads.json``."""
+    """A folder with receipts, for `lrdp verify`, what was signed in attempts that failed, and ``heads.json``."""
 
     def __init__(self, folder: Path, session: Session) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.receipts = folder / f"receipts-{session.digest.hex()[:16]}.txt"
         self._heads_file = folder / "heads.json"
         self._heads: dict[str, str] = json.loads(self._heads_file.read_text()) if self._heads_file.exists() else {}
-        self._append(session_line(session))
+        self._attempts = folder / f"attempts-{session.digest.hex()[:16]}.txt"
+        _append(self.receipts, session_line(session))
 
     def append(self, receipt: Receipt) -> None:
         """The line of a round."""
-        self._append(receipt_line(receipt))
+        _append(self.receipts, receipt_line(receipt))
+
+    def append_attempt(self, word: Receipt) -> None:
+        """What was signed in an attempt that came to nothing: header, pledges and tags, for whoever asks who lied."""
+        _append(self._attempts, receipt_line(word))
 
     def heads_of(self, name: str) -> tuple[str, ...]:
         """The highest head that a client's ledger signed, as far as this server knows."""
@@ -46,8 +51,9 @@ class Archive:
         fresh.write_text(json.dumps(self._heads), encoding="ascii")
         fresh.replace(self._heads_file)
 
-    def _append(self, line: str) -> None:
-        with self.receipts.open("a", encoding="ascii") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+
+def _append(path: Path, line: str) -> None:
+    with path.open("a", encoding="ascii") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())

@@ -55,10 +55,15 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
         LrdpError: saying in one sentence what is missing and what to do.
     """
     policy, identity = ward.home.policy(), ward.home.identity()
-    if not policy.registry_sha256:
+    if not policy.peers.registry_sha256:
         raise InvalidInput(
             f"no registry is pinned ({policy.where('peers.registry_sha256')}): write there the digest that `lrdp "
             f"registry verify` prints of your consortium's registry."
+        )
+    if not policy.peers.server_keys:
+        raise InvalidInput(
+            f"no server is pinned ({policy.where('peers.server_keys')}), so no session would be joined: write under "
+            f"[peers] server_keys, min_roster and retries, or let `lrdp init --registry … --server-key …` print them."
         )
     if identity.name != policy.identity.client:
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
@@ -73,6 +78,7 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
 def _rehearse(bench: Workbench, policy: Policy) -> None:
     """Build the model, check every record, and see that the two can be trained as the policy says; nothing is."""
     try:
+        bench.set_up(policy)
         bench.records.demand()
         bench.rehearse(policy)
     except LrdpError:

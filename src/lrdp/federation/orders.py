@@ -17,12 +17,16 @@ from lrdp.integrity.session import Position
 from lrdp.ledger import Policy, ReceivedModel, Request
 
 _MOST_BYTES: Final = 4096
-_WHOLE: Final = ("steps", "batch_size")
+_WHOLE: Final = ("steps", "batch_size", "renewal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is left out is taken from each client's own policy and task; what is given may only be stricter."""
+    """What is left out is taken from each client's own policy and task; what is given may only be stricter.
+
+    ``renewal`` asks for another update in the same round, noised and charged anew: the one before was shown in a sum
+    that came to nothing.
+    """
 
     steps: int | None = None
     batch_size: int | None = None
@@ -30,6 +34,7 @@ class Order:
     clip_norm: float | None = None
     learning_rate: float | None = None
     metrics: tuple[str, ...] = ()
+    renewal: int | None = None
 
     def __post_init__(self) -> None:
         for name in _WHOLE:
@@ -90,5 +95,6 @@ class Order:
             steps=most if self.steps is None else self.steps,
             clip_norm=rule.clip_norm if self.clip_norm is None else self.clip_norm,
             registry_sha256=position.session.registry.digest.hex(),
+            server=position.session.server_key.hex(),
             metrics=self.metrics,
         )

@@ -39,6 +39,8 @@ def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> 
     problem = ""
     if len(report.participants) < coordinator.least:
         problem = f"{len(report.participants)} updates, {coordinator.least} make a round"
+    elif not coordinator.publishable():
+        problem = "not the roster that was asked for again: another sum of its updates would show single ones"
     else:
         announcement, names = coordinator.announce()
         for _ in range(2):  # who was silent is asked once more for the same tag

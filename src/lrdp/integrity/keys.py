@@ -19,7 +19,18 @@ from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, checked_name, is_
 
 KEY_SIZE = 32
 _CURVE_PRIME = (1 << 255) - 19
+_LARGE_ORDER = (1 << 252) + 27742317777372353535851937790883648493
 _END = b"-----END PRIVATE KEY-----\n"
+
+
+def _one() -> X25519PrivateKey:
+    """X25519 sets bit 254 and clears the lower three: ±1 modulo the large order, and 0 modulo 8, has that form."""
+    plus = 8 * pow(8, -1, _LARGE_ORDER)
+    number = plus if plus >> 254 == 1 else 8 * _LARGE_ORDER - plus
+    return X25519PrivateKey.from_private_bytes(number.to_bytes(32, "little"))
+
+
+_ONE = _one()
 
 
 def verifies(key: bytes, signature: bytes, label: bytes, *parts: bytes) -> bool:
@@ -53,25 +64,30 @@ class Member:
         return verifies(self.signing_key, signature, label, *parts)
 
     def holds(self) -> bool:
-        """Whether the keys are self-signed, and neither of small order: with such, anybody could sign or agree."""
-        sound = not _small_order(self.agreement_key) and not _small_order(_montgomery(self.signing_key))
+        """Whether the keys are self-signed, and each is the one encoding of a point that only its secret leads to."""
+        sound = agreement_key_sound(self.agreement_key) and signing_key_sound(self.signing_key)
         return sound and self.signed(self.proof, b"member/v1", self.name.encode(), self.agreement_key)
 
 
-def _small_order(point: bytes) -> bool:
+def agreement_key_sound(key: bytes) -> bool:
+    """Whether the key is a point of the large prime order, in its one encoding.
+
+    With a point of small order anybody would agree. A point plus one of small order, or one written as u + p or with
+    the top bit set, agrees as the point itself does, so it could pass for another member's key. To multiply by a number
+    that is ±1 modulo the large order and 0 modulo 8 gives the part of large order: the same bytes, if that is all.
+    """
     try:
-        X25519PrivateKey.from_private_bytes(b"\x2a" * KEY_SIZE).exchange(X25519PublicKey.from_public_bytes(point))
-    except ValueError:  # the shared secret is zero
-        return True
-    return False
+        return _ONE.exchange(X25519PublicKey.from_public_bytes(key)) == key
+    except ValueError:  # the product is the neutral element
+        return False
 
 
-def _montgomery(signing_key: bytes) -> bytes:
-    """The same point on the curve of X25519: u = (1 + y)/(1 − y), where the neutral element becomes 0."""
-    y = int.from_bytes(signing_key, "little") & ((1 << 255) - 1)
-    return ((1 + y) * pow(1 - y, -1, _CURVE_PRIME) % _CURVE_PRIME if y % _CURVE_PRIME != 1 else 0).to_bytes(
-        32, "little"
-    )
+def signing_key_sound(key: bytes) -> bool:
+    """The same of a point of Ed25519, which is u = (1 + y)/(1 − y) on the curve of X25519."""
+    y = int.from_bytes(key, "little") & ((1 << 255) - 1)
+    if not 1 < y < _CURVE_PRIME:
+        return False
+    return agreement_key_sound(((1 + y) * pow(1 - y, -1, _CURVE_PRIME) % _CURVE_PRIME).to_bytes(KEY_SIZE, "little"))
 
 
 @dataclass(frozen=True, kw_only=True)

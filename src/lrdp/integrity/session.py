@@ -19,6 +19,11 @@ _FIXED_POINT = b"fixed-point/v1"
 FEWEST = 3
 
 
+def majority(registry: Registry) -> int:
+    """The least roster of which any two have a member in common."""
+    return max(FEWEST, len(registry.members) // 2 + 1)
+
+
 class Method(StrEnum):
     """How clients convince themselves that the aggregate is the sum of their updates."""
 

@@ -63,14 +63,18 @@ def policy_objection(policy: Policy, request: Request) -> Objection | None:
     limits: tuple[tuple[bool, Refusal, str, str, object, str], ...] = (
         (request.clip_norm <= rule.clip_norm, Refusal.CLIP_NORM, "mechanism.clip_norm", "clip norm", request.clip_norm,
          f"at most {rule.clip_norm:g}"),
+        (request.clip_norm >= rule.min_clip_norm, Refusal.CLIP_NORM, _least_clip(policy), "clip norm",
+         request.clip_norm, f"at least {rule.min_clip_norm:g}"),
         (request.steps <= rule.max_steps_per_round, Refusal.STEPS, "mechanism.max_steps_per_round", "steps",
          request.steps, f"at most {rule.max_steps_per_round}"),
         (request.model.size <= policy.model.max_bytes, Refusal.MODEL_SIZE, "model.max_bytes", "a model of bytes",
          request.model.size, f"at most {policy.model.max_bytes}"),
         (request.model.largest_weight <= policy.model.max_abs_weight, Refusal.MODEL_WEIGHTS, "model.max_abs_weight",
          "a largest weight of", request.model.largest_weight, f"at most {policy.model.max_abs_weight:g} and finite"),
-        (request.registry_sha256 == policy.registry_sha256, Refusal.REGISTRY, "peers.registry_sha256", "the registry",
-         request.registry_sha256[:12] or "none", f"{policy.registry_sha256[:12] or 'none'}"),
+        (request.registry_sha256 == policy.peers.registry_sha256, Refusal.REGISTRY, "peers.registry_sha256",
+         "the registry", request.registry_sha256[:12] or "none", f"{policy.peers.registry_sha256[:12] or 'none'}"),
+        (request.server in (policy.peers.server_keys or ("",)), Refusal.SERVER, "peers.server_keys", "the server",
+         request.server[:12] or "none", "those that it names"),
         (set(request.metrics) <= set(policy.metrics), Refusal.METRICS, "release.metrics", "the metrics",
          list(request.metrics), f"none but {list(policy.metrics)}"),
     )  # fmt: skip
@@ -78,6 +82,11 @@ def policy_objection(policy: Policy, request: Request) -> Objection | None:
         if not holds:
             return refusal, _broken(policy, key, f"{what} {asked}", allowed)
     return None
+
+
+def _least_clip(policy: Policy) -> str:
+    """The key that says so: without one, no clip norm but the policy's own is taken."""
+    return "mechanism.min_clip_norm" if "mechanism.min_clip_norm" in policy.lines else "mechanism.clip_norm"
 
 
 def _mechanism_objection(policy: Policy, asked: Mechanism) -> Objection | None:
@@ -135,7 +144,7 @@ def _suspension(books: Books) -> Objection | None:
 
 
 def _recharge(books: Books, request: Request) -> Objection | None:
-    made = books.charges_in(request.run, request.round)
+    made = books.charges_in(request.full_name, request.round)
     if made < MOST_CHARGES_PER_ROUND:
         return None
     return Refusal.RECHARGE, (
@@ -161,16 +170,20 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
     share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
     if share.epsilon >= total.epsilon:
         return Decision(after=after)
-    quota = books.choice.for_runs().admit(share, adjacency, books.history_of(request.run), charge)
+    quota = books.choice.for_runs().admit(share, adjacency, books.history_of(request.payer), charge)
     if not (quota.admitted and quota.guaranteed.epsilon <= share.epsilon):
         return Decision(
             refusal=Refusal.RUN_QUOTA,
             sentence=_free(
-                f"{request.steps} steps do not fit this run's share: ε={quota.guaranteed.epsilon:.4f} of "
+                f"{request.steps} steps do not fit the share of {_whose(request)}: ε={quota.guaranteed.epsilon:.4f} of "
                 f"{share.epsilon:g} is spent ({policy.where('budget.per_run_epsilon')})"
             ),
         )
     return Decision(after=after)
+
+
+def _whose(request: Request) -> str:
+    return f"the server {request.payer} over all its sessions" if request.server else "this run"
 
 
 def tighter(opened: Budget, policy: Budget) -> Budget:

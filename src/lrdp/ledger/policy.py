@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from hashlib import sha256
+from typing import Final
 
 from lrdp.accounting import Adjacency, Budget, SampledGaussian, limits
 from lrdp.errors import InvalidInput
+from lrdp.ledger.request import check_digest
+
+FEWEST_PARTICIPANTS: Final = 3
+"""Of two, each could subtract itself from the sum."""
+_SERVER_KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +55,17 @@ class MechanismRule:
 
     costliest: SampledGaussian
     clip_norm: float
+    min_clip_norm: float
     max_steps_per_round: int
 
     def __post_init__(self) -> None:
         limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add")
+        limits.positive("min_clip_norm", self.min_clip_norm, "a step that moves nothing is paid for all the same")
+        if not self.min_clip_norm <= self.clip_norm:
+            raise InvalidInput(
+                f"min_clip_norm must be at most clip_norm={self.clip_norm:g}, got {self.min_clip_norm:g}: no request "
+                f"could keep both."
+            )
         limits.whole("max_steps_per_round", self.max_steps_per_round, 1, "no step is no training")
 
 
@@ -66,6 +81,39 @@ class ModelRule:
         limits.positive("max_abs_weight", self.max_abs_weight, "weights beyond it are an attack or a divergence")
 
 
+class Retries(StrEnum):
+    """What a client lends itself to when a round is tried again because somebody left in the middle of it."""
+
+    SAME_ROSTER = "same-roster"
+    """The same participants, or none: nobody ever sees two sums that differ by one update."""
+    SMALLER_ROSTER = "smaller-roster"
+    """Also without those who left: whoever holds both sums holds their difference, one noised update."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeersRule:
+    """With whom this client computes: a registry by its hash, servers by their keys, rounds of a least size.
+
+    Without a registry or without a server's key no session is joined.
+    """
+
+    registry_sha256: str = ""
+    server_keys: tuple[str, ...] = ()
+    min_roster: int = FEWEST_PARTICIPANTS
+    retries: Retries = Retries.SAME_ROSTER
+
+    def __post_init__(self) -> None:
+        if self.registry_sha256:
+            check_digest("registry_sha256", self.registry_sha256)
+        for key in self.server_keys:
+            if not _SERVER_KEY.fullmatch(key):
+                raise InvalidInput(
+                    f"server_keys must be Ed25519 public keys of 64 lower-case hexadecimal digits, as `lrdp keys show` "
+                    f"prints them, got {key[:80]!r}."
+                )
+        limits.whole("min_roster", self.min_roster, FEWEST_PARTICIPANTS, "of two, each could subtract itself")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """All rules, the text they were read from, and the line of each key."""
@@ -74,7 +122,7 @@ class Policy:
     budget: BudgetRule
     mechanism: MechanismRule
     model: ModelRule
-    registry_sha256: str
+    peers: PeersRule
     metrics: tuple[str, ...]
     text: str = field(repr=False)
     source: str
