@@ -1,4 +1,4 @@
-"""A participant that leaves after the sum was published: nobody is shown the difference, unless every policy says so."""
+"""A participant leaves after the sum was published: nobody is shown the difference, unless every policy says so."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lrdp.federation.flower import from_message
 from lrdp.federation.messages import Announcement, Done, Tagged, read_message
 from lrdp.federation.repetitions import MOST_FAILURES, Repetitions
 from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.repeats import Roster
 from lrdp.ledger.policy import Retries
 
 LEAVER = 4
@@ -201,9 +202,7 @@ def test_whoever_is_silent_too_often_is_left_out() -> None:
     ("roster", "invited", "allowed"),
     [(FOUR, FOUR, True), (THREE, FOUR, False), (THREE, THREE, True), (FOUR, (*FOUR, "e"), False)],
 )
-def test_a_roster_is_repeated_as_a_whole_and_not_met_by_chance(
-    roster: tuple[str, ...], invited: tuple[str, ...], allowed: bool
-) -> None:
+def test_a_roster_is_repeated_as_a_whole_and_not_met_by_chance(roster: Roster, invited: Roster, allowed: bool) -> None:
     assert failed(Retries.SAME_ROSTER).allow(roster, invited) is allowed
 
 

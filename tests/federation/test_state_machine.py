@@ -42,12 +42,12 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     return lambda scope: Explorer(tmp_path / "disks", cast, scope).search()
 
 
-QUICK = [Scope(attempts=1), Scope(altered=False)]
+QUICK = [Scope(attempts=1), Scope(altered=False), Scope(attempts=1, rounds=2, altered=False)]
 SLOW = [
     Scope(),
     Scope(attempts=1, renewals=2, altered=False),
-    Scope(attempts=1, rounds=2, altered=False),
-    Scope(attempts=1, sessions=2, altered=False),
+    Scope(attempts=1, rounds=2, sessions=2, altered=False),
+    Scope(attempts=1, clients=4, rosters=True, altered=False),
 ]
 
 
