@@ -69,7 +69,7 @@ def test_the_newest_report_of_a_ledger_counts(tmp_path: Path) -> None:
     ledger.close()
     for order in ([old, new], [new, old]):
         assert FleetBooks.of(order).fleet.steps.tolist() == [78]
-    assert FleetBooks.of([old]).updated(FleetBooks.of([new])).fleet.steps.tolist() == [78]
+    assert FleetBooks.of([old]).updated([new]).fleet.steps.tolist() == [78]
     assert world.key.public == new.key
 
 

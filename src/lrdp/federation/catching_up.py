@@ -12,6 +12,7 @@ from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import digest
 from lrdp.integrity.fixed_point import model_hash
 from lrdp.integrity.schemes import sketch_client
+from lrdp.integrity.session import named_registry
 from lrdp.integrity.states import ClientState
 from lrdp.ledger import Policy, Refusal
 
@@ -33,15 +34,17 @@ def _verified(registry: Registry, pin: bytes) -> Registry:
 def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Layout) -> Session:
     """The session that a server proposes, if this client may take part in it.
 
-    Guarantees: its registry is the one that the policy pins, its model the client's own, its method `sketch`.
+    Guarantees: its registry is the one that the policy pins, its model the client's own, its method `sketch`. Of any
+    other registry nothing is decoded or kept.
     """
-    session = Session.decode(hello.session)
-    if session.registry.digest.hex() != policy.registry_sha256:
+    named = named_registry(hello.session).hex()
+    if named != policy.registry_sha256:
         raise PolicyRefused(
-            f"the server's registry is {session.registry.digest.hex()[:12]}, the policy pins "
+            f"the server's registry is {named[:12]}, the policy pins "
             f"{policy.registry_sha256[:12] or 'none'} ({policy.where('peers.registry_sha256')}): nothing was trained.",
             Refusal.REGISTRY,
         )
+    session = Session.decode(hello.session)
     _verified(session.registry, session.registry.digest)
     if session.registry.by_name.get(identity.name) != identity.member:
         raise InvalidInput(f"the registry does not hold the keys of {identity.name}: have the consortium add them.")

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lrdp import files
 from lrdp.accounting import Training
 from lrdp.federation.home import ClientHome
 from lrdp.integrity import Identity, Registry, keys, new_identity
 from lrdp.integrity import registry as registries
-from lrdp.integrity.cards import read_registry, registry_record
+from lrdp.integrity.cards import MOST_CHARACTERS, read_registry, registry_record
+from lrdp.ledger import read_policy
 from lrdp.ledger.policy import Identity as PolicyIdentity
 from lrdp.ledger.starting import Home, open_budget, write_policy
 
@@ -49,7 +51,7 @@ class Consortium:
         return keys.load(self.server_folder / "identity.pem")
 
     def registry(self) -> Registry:
-        return read_registry(self.registry_file.read_text(encoding="utf-8"))
+        return read_registry(files.read(self.registry_file, MOST_CHARACTERS).decode("ascii", "replace"))
 
 
 def found(folder: Path, trainings: Mapping[str, Training], *, unit: str = "record") -> Consortium:
@@ -59,7 +61,8 @@ def found(folder: Path, trainings: Mapping[str, Training], *, unit: str = "recor
     registry = _signed_registry(list(identities.values()))
     consortium.server_folder.mkdir(parents=True)
     keys.save(new_identity("server"), consortium.server_folder / "identity.pem")
-    consortium.registry_file.write_text(json.dumps(registry_record(registry), indent=1) + "\n", encoding="utf-8")
+    record = json.dumps(registry_record(registry), indent=1) + "\n"
+    files.replace(consortium.registry_file, record.encode(), files.PUBLIC)
     for name, training in trainings.items():
         home = Home(folder=consortium.client(name).folder)
         write_policy(home, PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1), training)
@@ -71,8 +74,8 @@ def found(folder: Path, trainings: Mapping[str, Training], *, unit: str = "recor
 
 def pin(home: Home, registry: Registry) -> None:
     """Write the registry's hash into a policy that has none."""
-    text = home.policy.read_text(encoding="utf-8")
-    home.policy.write_text(text.replace(_UNPINNED, f'registry_sha256 = "{registry.digest.hex()}"'), encoding="utf-8")
+    text = read_policy(home.policy).text.replace(_UNPINNED, f'registry_sha256 = "{registry.digest.hex()}"')
+    files.replace(home.policy, text.encode(), files.PUBLIC)
 
 
 def _signed_registry(identities: Sequence[Identity]) -> Registry:

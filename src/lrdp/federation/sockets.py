@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from lrdp.errors import InvalidInput
-from lrdp.federation.frames import MOST_BODIES, Frame
+from lrdp.federation.frames import MOST_BODIES, Frame, admit
 
 LONGEST_PATH: Final = 107
 _MAGIC: Final = b"lrdp-guard/1\n"
@@ -34,7 +34,7 @@ def send(connection: socket.socket, given: Frame, seconds: float) -> None:
 
 
 def receive(connection: socket.socket, most: int, seconds: float) -> Frame:
-    """Read a frame of at most ``most`` bytes, within ``seconds`` in all.
+    """Read a frame with at most ``most`` bytes of vectors, within ``seconds`` in all.
 
     Raises:
         InvalidInput: for other bytes, and for more of them, before any of a part is read or held.
@@ -45,8 +45,7 @@ def receive(connection: socket.socket, most: int, seconds: float) -> Frame:
     if bytes(magic) != _MAGIC or not 1 <= count <= 1 + MOST_BODIES:
         raise InvalidInput("the bytes are no frame: other software, or another version of it.")
     sizes = struct.unpack(f">{count}Q", _exactly(connection, 8 * count, deadline))
-    if sum(sizes) > most:
-        raise InvalidInput(f"the frame has {sum(sizes)} bytes, the most is {most}: it was not read.")
+    admit(sizes, most)
     head, *bodies = [_exactly(connection, size, deadline) for size in sizes]
     return Frame(bytes(head), tuple(bodies))
 

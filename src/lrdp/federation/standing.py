@@ -16,18 +16,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from tokenize import TokenError
+from typing import BinaryIO, Final
 from weakref import ref
 
 import numpy as np
 
 from lrdp.errors import LrdpError
 from lrdp.federation.catching_up import last_verified
+from lrdp.files import OWNER_ONLY, read, replace
 from lrdp.integrity import Identity, states
 from lrdp.integrity.encoding import as_number, number, pack, unpack
 from lrdp.integrity.fixed_point import Whole
 from lrdp.integrity.keys import Member
+from lrdp.integrity.sealing import MOST_STATE_BYTES
 from lrdp.integrity.states import ClientState
+
+_MOST_BYTES: Final = MOST_STATE_BYTES + (1 << 10)  # a state, and the names of its vectors' files
+_NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowError, MemoryError, RecursionError)
+"""What numpy raises for a damaged file, whose header it reads as Python's literals."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Standing:
     def agreed(self) -> bytes | None:
         """The session that was agreed on last, as it was proposed."""
         path = self._folder / "agreed"
-        return path.read_bytes() if path.exists() else None
+        return _read(path) if path.exists() else None
 
     def agree(self, proposed: bytes) -> None:
         """Enter a session; where the client stood in another is forgotten."""
@@ -85,7 +92,7 @@ class Standing:
     def accepted(self) -> bytes:
         """The last ACCEPT, for a server that did not get it."""
         path = self._folder / "accepted"
-        return path.read_bytes() if path.exists() else b""
+        return _read(path) if path.exists() else b""
 
     def accept(self, state: ClientState, accept: bytes) -> None:
         """A verified round: the next model, and the word that it is."""
@@ -100,7 +107,7 @@ class Standing:
     def waiting(self) -> tuple[int, int]:
         """The charge of the update that waits, and the round it was trained from; (0, 0) where none does."""
         path = self._folder / "waiting"
-        charge, trained_from = unpack(path.read_bytes()) if path.exists() else (number(0), number(0))
+        charge, trained_from = unpack(_read(path), 2) if path.exists() else (number(0), number(0))
         return as_number(charge), as_number(trained_from)
 
     def load(self, identity: Identity) -> ClientState | None:
@@ -109,13 +116,13 @@ class Standing:
         What a power failure cut off is not believed, and receipts bring the client back.
         """
         try:
-            saved = (self._folder / "state").read_bytes()
+            saved = _read(self._folder / "state")
             if self._known.saved != saved or self._known.member != identity.member:
-                data, *named = unpack(saved)
+                data, *named = unpack(saved, most_bytes=_MOST_BYTES)
                 files = {name.decode(): file.decode() for name, file in map(unpack, named)}
                 vectors = {name: self._map(file) for name, file in files.items()}
                 self._known = Known(saved, files, states.decode_client(data, identity, vectors))
-        except (OSError, ValueError, EOFError, LrdpError):
+        except (OSError, LrdpError, *_NO_VECTOR):
             self._known = Known()
         return self._known.state
 
@@ -155,11 +162,9 @@ def _private(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
 
 
+def _read(path: Path) -> bytes:
+    return read(path, _MOST_BYTES)
+
+
 def _replace(path: Path, data: bytes) -> None:
-    fresh = path.with_name(path.name + ".new")
-    with _private(fresh) as stream:
-        stream.truncate()
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
+    replace(path, data, OWNER_ONLY)

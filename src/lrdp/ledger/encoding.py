@@ -24,6 +24,9 @@ from lrdp.accounting import (
 )
 from lrdp.errors import InvalidInput
 
+LONGEST_LINE: Final = 1 << 20
+"""Of an entry or a report, in bytes: a policy, percent-encoded, is the longest thing that one holds."""
+_LONGEST_TERM: Final = 1024
 _SAFE: Final = " ()[],:;=+-*/._'<>"
 _KINDS: Final[dict[str, type[Mechanism]]] = {
     kind.name: kind
@@ -44,7 +47,10 @@ def encode_float(value: float) -> str:
 
 def decode_float(text: str) -> float:
     """The float that :func:`encode_float` wrote."""
-    return float.fromhex(text)
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        raise InvalidInput(f"{text[:40]!r} is beyond every float.") from None
 
 
 def encode_word(text: str) -> str:
@@ -75,15 +81,25 @@ def encode_mechanism(mechanism: Mechanism) -> str:
 @lru_cache(maxsize=4096)
 def decode_mechanism(text: str) -> Mechanism:
     """The mechanism that :func:`encode_mechanism` wrote."""
-    name, *pairs = text.split(" ")
+    name, *pairs = _short(text).split(" ")
     if name not in _KINDS:
-        raise InvalidInput(f"mechanism must be one of {', '.join(_KINDS)}, got {name!r}.")
+        raise InvalidInput(f"mechanism must be one of {', '.join(_KINDS)}, got {name[:40]!r}.")
     kind = _KINDS[name]
     types = {f.name: str(f.type) for f in fields(kind)}
     values = dict(pair.split("=", 1) for pair in pairs)
     if values.keys() != types.keys():
         raise InvalidInput(f"a {name} mechanism has the fields {sorted(types)}, got {sorted(values)}.")
-    return kind(**{key: _READERS[types[key]](value) for key, value in values.items()})
+    try:
+        return kind(**{key: _READERS[types[key]](value) for key, value in values.items()})
+    except OverflowError:
+        raise InvalidInput(f"a {name} mechanism has a number beyond every limit.") from None
+
+
+def _short(text: str) -> str:
+    """What is decoded is kept, so it must not be long."""
+    if len(text) > _LONGEST_TERM:
+        raise InvalidInput(f"a mechanism of {len(text)} characters, and {_LONGEST_TERM} is the most.")
+    return text
 
 
 def encode_history(history: History) -> str:
@@ -93,10 +109,14 @@ def encode_history(history: History) -> str:
 
 @lru_cache(maxsize=4096)
 def _decode_term(text: str) -> tuple[Mechanism, int]:
-    steps, mechanism = text.split("*", 1)
+    steps, mechanism = _short(text).split("*", 1)
     return decode_mechanism(mechanism), int(steps)
 
 
 def decode_history(text: str) -> dict[Mechanism, int]:
     """The history that :func:`encode_history` wrote."""
-    return dict(_decode_term(term) for term in text.split(";")) if text else {}
+    terms = [_decode_term(term) for term in text.split(";")] if text else []
+    history = dict(terms)
+    if len(history) != len(terms):
+        raise InvalidInput("a history names each mechanism once: of two numbers of steps one would be lost.")
+    return history

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from lrdp.accounting import Adjacency, Mechanism
 from lrdp.errors import InvalidInput
 from lrdp.ledger.encoding import (
+    LONGEST_LINE,
     decode_float,
     decode_mechanism,
     decode_word,
@@ -174,12 +175,14 @@ def decode(line: bytes) -> Event:
     Raises:
         InvalidInput: for a line that is not an entry.
     """
+    if len(line) > LONGEST_LINE:
+        raise InvalidInput(f"an entry of {len(line)} bytes, and {LONGEST_LINE} is the most.")
     name = "?"
     try:
         fields = line.decode().split("\t")
         name = fields[0]
         return _READERS[name](fields)
-    except (KeyError, ValueError, IndexError, TypeError) as problem:
+    except (KeyError, ValueError, IndexError, TypeError, OverflowError) as problem:
         raise InvalidInput(f"a line of kind {name[:20]!r} is no entry of a ledger: {problem}.") from None
 
 
