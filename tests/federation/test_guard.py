@@ -156,7 +156,7 @@ def test_a_peer_that_never_fetches_its_answer_has_paid_and_gets_the_same_later(t
 
 def test_a_frame_above_the_cap_is_answered_though_it_was_not_taken(guarded: tuple[Stage, Path]) -> None:
     _, path = guarded
-    answer = read_message(forwarded(Frame(b"x" * 100, (bytes(MOST),)), str(path)))
+    answer = read_message(forwarded(Frame(b"x" * 100, (bytes(MOST + 1),)), str(path)))
     assert answer == Declined(code="invalid")
 
 

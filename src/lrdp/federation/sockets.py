@@ -21,6 +21,7 @@ from lrdp.federation.frames import MOST_BODIES, Frame, admit
 LONGEST_PATH: Final = 107
 _MAGIC: Final = b"lrdp-guard/1\n"
 _WAITING_PEERS: Final = 64
+_AT_FIRST: Final = 1 << 20
 _PROBE_SECONDS: Final = 5.0
 
 
@@ -51,15 +52,18 @@ def receive(connection: socket.socket, most: int, seconds: float) -> Frame:
 
 
 def _exactly(connection: socket.socket, size: int, deadline: float) -> memoryview:
-    buffer = memoryview(bytearray(size))
+    buffer = bytearray(min(size, _AT_FIRST))
     filled = 0
     while filled < size:
+        if filled == len(buffer):  # a length is a promise: as much again as has come is held, and no more
+            buffer += bytes(min(filled, size - filled))
         connection.settimeout(max(deadline - time.monotonic(), 1e-3))
-        received = connection.recv_into(buffer[filled:])
+        with memoryview(buffer)[filled:] as room:
+            received = connection.recv_into(room)
         if not received:
             raise ConnectionResetError(errno.ECONNRESET, "the peer closed the connection before its frame was over")
         filled += received
-    return buffer.toreadonly()
+    return memoryview(buffer).toreadonly()
 
 
 def connected(path: str, seconds: float) -> socket.socket:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_to_bytes
 
 from lrdp.accounting import (
     FixedSizeGaussian,
@@ -27,6 +27,8 @@ from lrdp.errors import InvalidInput
 LONGEST_LINE: Final = 1 << 20
 """Of an entry or a report, in bytes: a policy, percent-encoded, is the longest thing that one holds."""
 _LONGEST_TERM: Final = 1024
+_LONGEST_FLOAT: Final = 64
+_MOST_TERMS: Final = 1 << 14
 _SAFE: Final = " ()[],:;=+-*/._'<>"
 _KINDS: Final[dict[str, type[Mechanism]]] = {
     kind.name: kind
@@ -40,6 +42,13 @@ _KINDS: Final[dict[str, type[Mechanism]]] = {
 }
 
 
+def within(text: str, most: int) -> str:
+    """``text`` if it is short: what is decoded may be kept, and its parts cost more than its letters."""
+    if len(text) > most:
+        raise InvalidInput(f"{len(text)} characters where {most} are the most.")
+    return text
+
+
 def encode_float(value: float) -> str:
     """Exactly, in hexadecimal; what is not a number is written as infinity, which no budget admits."""
     return (math.inf if math.isnan(value) else float(value)).hex()
@@ -48,7 +57,7 @@ def encode_float(value: float) -> str:
 def decode_float(text: str) -> float:
     """The float that :func:`encode_float` wrote."""
     try:
-        return float.fromhex(text)
+        return float.fromhex(within(text, _LONGEST_FLOAT))
     except OverflowError:
         raise InvalidInput(f"{text[:40]!r} is beyond every float.") from None
 
@@ -60,7 +69,7 @@ def encode_word(text: str) -> str:
 
 def decode_word(text: str) -> str:
     """The text that :func:`encode_word` wrote."""
-    return unquote(text, errors="strict")
+    return unquote_to_bytes(within(text, LONGEST_LINE)).decode()
 
 
 _WRITERS: Final[dict[str, Callable[[Any], str]]] = {"float": encode_float, "int": lambda value: str(int(value))}
@@ -81,7 +90,7 @@ def encode_mechanism(mechanism: Mechanism) -> str:
 @lru_cache(maxsize=4096)
 def decode_mechanism(text: str) -> Mechanism:
     """The mechanism that :func:`encode_mechanism` wrote."""
-    name, *pairs = _short(text).split(" ")
+    name, *pairs = within(text, _LONGEST_TERM).split(" ")
     if name not in _KINDS:
         raise InvalidInput(f"mechanism must be one of {', '.join(_KINDS)}, got {name[:40]!r}.")
     kind = _KINDS[name]
@@ -95,13 +104,6 @@ def decode_mechanism(text: str) -> Mechanism:
         raise InvalidInput(f"a {name} mechanism has a number beyond every limit.") from None
 
 
-def _short(text: str) -> str:
-    """What is decoded is kept, so it must not be long."""
-    if len(text) > _LONGEST_TERM:
-        raise InvalidInput(f"a mechanism of {len(text)} characters, and {_LONGEST_TERM} is the most.")
-    return text
-
-
 def encode_history(history: History) -> str:
     """``steps*mechanism`` of each, joined by semicolons, in the order of their texts."""
     return ";".join(sorted(f"{steps}*{encode_mechanism(mechanism)}" for mechanism, steps in history.items()))
@@ -109,13 +111,15 @@ def encode_history(history: History) -> str:
 
 @lru_cache(maxsize=4096)
 def _decode_term(text: str) -> tuple[Mechanism, int]:
-    steps, mechanism = _short(text).split("*", 1)
+    steps, mechanism = within(text, _LONGEST_TERM).split("*", 1)
     return decode_mechanism(mechanism), int(steps)
 
 
 def decode_history(text: str) -> dict[Mechanism, int]:
     """The history that :func:`encode_history` wrote."""
-    terms = [_decode_term(term) for term in text.split(";")] if text else []
+    if text.count(";") >= _MOST_TERMS:
+        raise InvalidInput(f"a history of more than {_MOST_TERMS} mechanisms: it is not read.")
+    terms = [_decode_term(term) for term in within(text, LONGEST_LINE).split(";")] if text else []
     history = dict(terms)
     if len(history) != len(terms):
         raise InvalidInput("a history names each mechanism once: of two numbers of steps one would be lost.")

@@ -23,6 +23,7 @@ from lrdp.ledger.encoding import (
 from lrdp.ledger.refusals import Refusal
 
 FORMAT: Final = "1"
+_MOST_FIELDS: Final = 16
 
 
 class Opened(NamedTuple):
@@ -179,7 +180,7 @@ def decode(line: bytes) -> Event:
         raise InvalidInput(f"an entry of {len(line)} bytes, and {LONGEST_LINE} is the most.")
     name = "?"
     try:
-        fields = line.decode().split("\t")
+        fields = line.decode().split("\t", _MOST_FIELDS)
         name = fields[0]
         return _READERS[name](fields)
     except (KeyError, ValueError, IndexError, TypeError, OverflowError) as problem:
@@ -201,7 +202,7 @@ class Terms(NamedTuple):
 
 def decode_terms(text: str) -> Terms:
     """The terms from their part of a line."""
-    mechanism, steps, clip, accountant = text.split("\t")
+    mechanism, steps, clip, accountant = text.split("\t", 4)
     return Terms(decode_mechanism(mechanism), int(steps), decode_float(clip), decode_word(accountant))
 
 

@@ -56,10 +56,10 @@ def encode_successors(successors: Sequence[Successor]) -> str:
 
 def decode_successors(text: str) -> tuple[Successor, ...]:
     """What :func:`encode_successors` wrote; ValueError for anything else."""
-    found = tuple(_successor(each) for each in text.split(",")) if text else ()
+    found = text.split(",", MOST_ROTATIONS) if text else []
     if len(found) > MOST_ROTATIONS:
-        raise ValueError(f"{len(found)} keys in succession, and {MOST_ROTATIONS} is the most")
-    return found
+        raise ValueError(f"more than {MOST_ROTATIONS} keys in succession")
+    return tuple(map(_successor, found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ class Head:
 
 
 def _successor(text: str) -> Successor:
-    key, signature = text.split(":")
+    key, signature = text.split(":", 2)
     return Successor(key, signature)
 
 

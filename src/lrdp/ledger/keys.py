@@ -65,9 +65,10 @@ class SigningKey:
 
 
 def is_signed(public: str, signature: str, message: bytes) -> bool:
-    """Whether ``signature`` is that of ``message`` by the key whose public half is ``public``."""
+    """Whether ``signature`` is that of ``message`` by the key whose public half is ``public``, each in its one spelling."""
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), message)
+        key, made = bytes.fromhex(public), bytes.fromhex(signature)
+        Ed25519PublicKey.from_public_bytes(key).verify(made, message)
     except (InvalidSignature, ValueError):
         return False
-    return True
+    return (key.hex(), made.hex()) == (public, signature)
