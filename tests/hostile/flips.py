@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostile.decoders import folder, table
+from integrity.parties import federation, honest_round
 from ledger.worlds import World, policy, request, round_trip
 from lrdp.errors import LrdpError
 from lrdp.integrity import history, states
@@ -18,7 +19,6 @@ from lrdp.ledger.export import verify, write_export
 from lrdp.ledger.heads import Head
 from lrdp.ledger.policy_file import read_policy
 from lrdp.ledger.reports import read_report, report_of
-from integrity.parties import federation, honest_round
 
 
 @dataclass(frozen=True, kw_only=True)

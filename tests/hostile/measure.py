@@ -22,6 +22,9 @@ from hostile.decoders import Decoder, table
 from hostile.inputs import COMMON, own
 from lrdp.errors import LrdpError
 
+WORK = {"commands.fleet.reports_in "}
+"""Of their own bytes, again and again, these make as many signed reports as there are: nothing is refused."""
+
 
 def outcome(decoder: Decoder, data: bytes) -> str:
     """How a decoder ended; anything but a typed error is raised."""
@@ -64,13 +67,15 @@ def main() -> None:
         for name, decoder in table().items():
             costs[name].append((*measured(decoder, data), kind))
     for name, decoder in table().items():
-        costs[name] += [(*measured(decoder, data), kind) for kind, data in own(decoder, size)]
+        if name not in WORK:
+            costs[name] += [(*measured(decoder, data), kind) for kind, data in own(decoder, size)]
     for name, rows in costs.items():
         (slow, _, why), (_, large, what) = max(rows), max(rows, key=lambda row: row[1])
         sys.stdout.write(f"{name:<44} {slow:7.3f} s {why:<28} {large / size:6.2f}× {what}\n")
-    sys.stdout.write(f"{sum(map(len, costs.values()))} refusals of {size} bytes by {len(costs)} decoders: at most" + " ")
-    sys.stdout.write(f"{max(max(rows) for rows in costs.values())[0]:.3f} s and" + " ")
-    sys.stdout.write(f"{max(row[1] for rows in costs.values() for row in rows) / size:.2f}× their size" + "\n")
+    seconds, memory = (max(row[at] for rows in costs.values() for row in rows) for at in (0, 1))
+    count = sum(map(len, costs.values()))
+    sys.stdout.write(f"{count} refusals of {size} bytes by {len(costs)} decoders: at most {seconds:.3f} s ")
+    sys.stdout.write(f"and {memory / size:.2f}× their size.\n")
 
 
 if __name__ == "__main__":

@@ -49,10 +49,9 @@ def unseal(data: bytes, sizes: Mapping[str, int]) -> tuple[str, tuple[bytes, ...
     """Name and fields of a state; ``sizes`` are the names that may be there, with the number of their fields."""
     if len(data) > MOST_STATE_BYTES:
         raise rejection(Verdict.MALFORMED, f"a state of {len(data)} bytes, and {MOST_STATE_BYTES} is the most")
-    body = data[:-HASH_SIZE]
-    if hashlib.sha256(body).digest() != data[-HASH_SIZE:]:
+    if hashlib.sha256(memoryview(data)[:-HASH_SIZE]).digest() != data[-HASH_SIZE:]:
         raise rejection(Verdict.MALFORMED, "the state is damaged: its checksum does not hold")
-    parts = unpack(body, 2 + max(sizes.values()), MOST_STATE_BYTES)
+    parts = unpack(data[:-HASH_SIZE], 2 + max(sizes.values()), MOST_STATE_BYTES)
     name = b"".join(parts[1:2])[:20].decode("ascii", errors="replace")
     if parts[:1] != (_LABEL,) or len(parts) - 2 != sizes.get(name):
         raise rejection(Verdict.MALFORMED, f"the state is none of {', '.join(sizes)}")

@@ -65,7 +65,7 @@ class SigningKey:
 
 
 def is_signed(public: str, signature: str, message: bytes) -> bool:
-    """Whether ``signature`` is that of ``message`` by the key whose public half is ``public``, each in its one spelling."""
+    """Whether ``signature`` is that of ``message`` by the key of public half ``public``, each in its one spelling."""
     try:
         key, made = bytes.fromhex(public), bytes.fromhex(signature)
         Ed25519PublicKey.from_public_bytes(key).verify(made, message)
