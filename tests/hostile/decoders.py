@@ -210,12 +210,19 @@ def _integrity() -> dict[str, Decoder]:
         "history.read_session": (as_text(lambda text: history.read_session(text, None)), line.strip()),
         "keys.load": (of_file(keys.load), _saved(me)),
         "encoding.unpack": (lambda data: unpack(data, 8), session.encode()),
-        "encoding.Reader.varint ": (lambda data: Reader(data).varint(), b"\x05"),
+        "encoding.Reader.varint ": (_one_number, b"\x05"),
         "encoding.fields ": (lambda data: fields(data, b"A", 2), played.accepts[0].encode()),
     }
     made = {f"integrity.{name}": Decoder(read=read, sample=sample) for name, (read, sample) in kept.items()}
     audit = of_file(lambda path: _raised(history.audit(_lines(path), None).failure))
     return {**made, "integrity.history.audit ": Decoder(read=audit, sample=line)}
+
+
+def _one_number(data: bytes) -> int:
+    reader = Reader(data)
+    value = reader.varint()
+    reader.end()
+    return value
 
 
 def _raised(problem: Exception | None) -> None:
