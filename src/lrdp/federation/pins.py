@@ -7,20 +7,26 @@ from lrdp.integrity import Session
 from lrdp.ledger import Policy, Refusal
 
 
+def check_registry(registry: str, policy: Policy) -> None:
+    """Refuse another registry than the pinned one, by its digest: of such a one nothing need be decoded."""
+    pinned = policy.peers.registry_sha256
+    if registry != pinned:
+        raise PolicyRefused(
+            f"the server's registry is {registry[:12]}, the policy pins {pinned[:12] or 'none'} "
+            f"({policy.where('peers.registry_sha256')}): nothing was trained.",
+            Refusal.REGISTRY,
+        )
+
+
 def check_pins(session: Session, policy: Policy) -> None:
     """Refuse a session of another consortium or server, or with smaller rounds than the policy has.
 
     Guarantees: of a session that passes, every round has ``min_roster`` members of the pinned registry, and a client
     that was absent believes in a round only if so many of them accepted it.
     """
-    registry, server = session.registry.digest.hex(), session.server_key.hex()
+    check_registry(session.registry.digest.hex(), policy)
+    server = session.server_key.hex()
     peers, fewest = policy.peers, session.parameters.min_roster
-    if registry != peers.registry_sha256:
-        raise PolicyRefused(
-            f"the server's registry is {registry[:12]}, the policy pins {peers.registry_sha256[:12] or 'none'} "
-            f"({policy.where('peers.registry_sha256')}): nothing was trained.",
-            Refusal.REGISTRY,
-        )
     if server not in peers.server_keys:
         raise PolicyRefused(
             f"the server's key {server} is not among the {len(peers.server_keys)} that the policy pins "
