@@ -42,6 +42,7 @@ from lrdp.federation.messages import (
     to_frame,
 )
 from lrdp.federation.orders import Order
+from lrdp.federation.pins import sign_order, sign_session
 from lrdp.federation.standing import Standing
 from lrdp.integrity import (
     FixedPoint,
@@ -220,7 +221,8 @@ class Explorer:
             parameters=Parameters(point=POINT),
             registry=self._cast.registry,
         )
-        return Hello(session=session.encode(), nonce=nonce, layout=LAYOUT.described)
+        signature = sign_session(self._cast.server, session)
+        return Hello(session=session.encode(), nonce=nonce, layout=LAYOUT.described, signature=signature)
 
     # ---------------------------------------- the search
     def search(self) -> Found:
@@ -343,8 +345,9 @@ class Explorer:
             place = {"session": session.digest, "round": position.round, "head": position.head}
             unsigned = Train(**place, attempt=attempt, invited=invited)  # type: ignore[arg-type]
             train = replace(unsigned, signature=self._cast.server.sign(b"train/v1", unsigned.unsigned))
-            order = Order(steps=1, renewal=renewal or None)
-            work = Work(order=order.encode(), train=Wire(position).train(train), model=model)
+            order = Order(steps=1, renewal=renewal or None).encode()
+            signature = sign_order(self._cast.server, position, order)
+            work = Work(order=order, signature=signature, train=Wire(position).train(train), model=model)
             yield ("order", position.head, attempt, renewal, invited), work
 
     def _rosters(self, name: str) -> list[tuple[str, ...]]:

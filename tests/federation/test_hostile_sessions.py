@@ -13,6 +13,7 @@ import pytest
 from lrdp.federation.catching_up import run_identifier
 from lrdp.federation.layout import Layout
 from lrdp.federation.messages import Closing, Declined, Done, Hello, Here, Tagged, Work
+from lrdp.federation.pins import sign_session
 from lrdp.integrity import Method, Registry, Session, new_identity
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import HASH_SIZE, number, pack, unpack
@@ -28,7 +29,8 @@ def _proposed(given: Stage, layout: bytes | None = None, **changes: Any) -> Hell
     described = given.coordinator.layout.described if layout is None else layout
     nonce = bytes(range(HASH_SIZE))
     session: Session = replace(given.session, identifier=run_identifier(nonce, described), **changes)
-    return Hello(session=session.encode(), nonce=nonce, layout=described)
+    signature = sign_session(given.identity, session)
+    return Hello(session=session.encode(), nonce=nonce, layout=described, signature=signature)
 
 
 def _other_registry(given: Stage) -> Hello:
@@ -54,6 +56,11 @@ def _small_roster(given: Stage) -> Hello:
     return replace(hello, session=pack(label, identifier, key, forged, registry))
 
 
+def _other_server(given: Stage) -> Hello:
+    """A key of anybody's: the registry says nothing about servers."""
+    return _proposed(given, server_key=new_identity("server").member.signing_key)
+
+
 def _exact(given: Stage) -> Hello:
     return _proposed(given, parameters=replace(given.session.parameters, method=Method.EXACT))
 
@@ -74,6 +81,7 @@ def _layout(*shapes: tuple[str, tuple[int, ...]]) -> Attack:
 SESSIONS: list[tuple[str, Attack, str]] = [
     ("other registry", _other_registry, "registry"),
     ("sybils added", _registry_with_sybils, "registry"),
+    ("other server", _other_server, "server"),
     ("rosters of two", _small_roster, "malformed"),
     ("method exact", _exact, "invalid"),
     ("other size", _other_size, "invalid"),

@@ -14,7 +14,7 @@ from lrdp.commands.fleet import print_fleet, reports_in
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.peers import pinned
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
-from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, void
+from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, read_policy, void
 from lrdp.ledger.export import Verified, digests_at, verify, write_export
 from lrdp.ledger.fleet import FleetBooks, view
 from lrdp.ledger.heads import LONGEST_HEAD
@@ -62,7 +62,8 @@ def init(
     An existing policy is kept, and its budget is opened as it stands.
     """
     home = Home(folder=folder)
-    peers = pinned(client, registry, server_key or [], min_roster)
+    name = read_policy(home.policy).identity.client if home.policy.exists() else client
+    peers = pinned(name, registry, server_key or [], min_roster)
     if home.policy.exists():
         say(f"{home.policy} is kept as it is.")
         if registry is not None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from lrdp.errors import InvalidInput
 from lrdp.federation.layout import Layout, as_model
 from lrdp.federation.messages import Hello, Work
-from lrdp.federation.pins import check_pins, check_registry
+from lrdp.federation.pins import check_pins, check_registry, check_session_signed
 from lrdp.integrity import Identity, Method, Receipt, Registry, Session, client, follow_all, genesis
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import digest
@@ -36,12 +36,13 @@ def _verified(registry: Registry, pin: bytes) -> Registry:
 def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Layout) -> Session:
     """The session that a server proposes, if this client may take part in it.
 
-    Guarantees: its registry, its server and its least roster are as the policy pins them, its model is the client's
-    own, its method `sketch`. Of any other registry nothing is decoded or kept.
+    Guarantees: its registry, its server and its least roster are as the policy pins them, that server opened it, its
+    model is the client's own, its method `sketch`. Of any other registry nothing is decoded or kept.
     """
     check_registry(named_registry(hello.session).hex(), policy)
     session = Session.decode(hello.session)
     check_pins(session, policy)
+    check_session_signed(session, hello.signature)
     _verified(session.registry, session.registry.digest)
     if session.registry.by_name.get(identity.name) != identity.member:
         raise InvalidInput(f"the registry does not hold the keys of {identity.name}: have the consortium add them.")

@@ -34,7 +34,7 @@ from lrdp.federation.messages import (
     to_frame,
 )
 from lrdp.federation.orders import Order
-from lrdp.federation.pins import check_pins
+from lrdp.federation.pins import check_order_signed, check_pins
 from lrdp.federation.standing import Left, Standing
 from lrdp.federation.task import Workbench
 from lrdp.integrity import Receipt, Verdict, Wire, client, quantise
@@ -124,6 +124,7 @@ class Participant:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
         ready = self._up_to_date(work)
         check_pins(ready.position.session, self._home.policy())  # also if the policy changed since the greeting
+        check_order_signed(ready.position, work.order, work.signature)
         begun = client.begin(ready, Wire(ready.position).read_train(work.train)) if work.train else None
         with closing(self._home.ledger()) as ledger:
             self._witness(ledger, work.heads)

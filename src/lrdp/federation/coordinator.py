@@ -15,6 +15,7 @@ from lrdp.federation.archive import Archive
 from lrdp.federation.layout import Layout, raw, unpack_values
 from lrdp.federation.messages import Announcement, Closing, Done, Hello, Here, Work
 from lrdp.federation.orders import Order
+from lrdp.federation.pins import sign_order
 from lrdp.federation.repetitions import Repetitions
 from lrdp.integrity import Position, Receipt, Wire, checks, endorse, server
 from lrdp.integrity.fixed_point import Model, Room
@@ -144,21 +145,27 @@ class Coordinator:
         """Open a round; without an order it is for updates that wait at the clients."""
         self._gathering, train = server.open_round(self._idle, names)
         opened = Wire(self._idle.position).train(train)
-        asked = b"" if order is None else self._renewed(order, train.invited).encode()
-        return {name: replace(self._brought_up(name), order=asked, train=opened) for name in train.invited}
+        asked = Work() if order is None else self._asking(self._renewed(order, train.invited))
+        return {name: self._brought_up(name, replace(asked, train=opened)) for name in train.invited}
 
     def order_ahead(self, name: str, order: Order) -> Work:
         """Train now, for a round to come."""
-        return replace(self._brought_up(name), order=self._renewed(order, ()).encode())
+        return self._brought_up(name, self._asking(self._renewed(order, ())))
+
+    def _asking(self, order: Order) -> Work:
+        """What everybody is asked in this round, under the server's signature."""
+        asked = order.encode()
+        return Work(order=asked, signature=sign_order(self._idle.identity, self._idle.position, asked))
 
     def _renewed(self, order: Order, roster: Roster) -> Order:
         """A count is never part of a sum, so the same one serves again."""
         return order if order.metrics else replace(order, renewal=self.repetitions.renewal(roster) or None)
 
-    def _brought_up(self, name: str) -> Work:
-        """The tags of the last round it took part in, and the receipts of those it did not."""
+    def _brought_up(self, name: str, asked: Work) -> Work:
+        """With the tags of the last round it took part in, and the receipts of those it did not."""
         owed = self._owed.get(name)
-        work = Work(heads=self._archive.heads_of(name), tags=b"" if owed is None else self._history[owed].tags)
+        tags = b"" if owed is None else self._history[owed].tags
+        work = replace(asked, heads=self._archive.heads_of(name), tags=tags)
         if self._current(name):
             return work
         first = max(0, self._standing.get(name, _NOWHERE)) if owed is None else owed + 1

@@ -20,11 +20,12 @@ NOWHERE: Final = bytes(HASH_SIZE)
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """The session as the server proposes it, with the layout of its model."""
+    """The session as the server proposes it, with the layout of its model, signed with the key that it names."""
 
     session: bytes
     nonce: bytes
     layout: bytes
+    signature: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,11 @@ class Work:
 
     Without ``train`` the update waits at the client; without ``order`` the one that waits takes part. ``tags`` end the
     round before for those who took part in it; ``receipts`` and ``model`` bring up to date those who did not. ``heads``
-    are the client's own ledger heads, handed back.
+    are the client's own ledger heads, handed back. ``signature`` is the server's, on the order.
     """
 
     order: bytes = b""
+    signature: bytes = b""
     train: bytes = b""
     tags: bytes = b""
     receipts: tuple[bytes, ...] = ()

@@ -16,6 +16,7 @@ from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.layout import Layout
 from lrdp.federation.messages import Hello
 from lrdp.federation.orders import Order
+from lrdp.federation.pins import sign_session
 from lrdp.integrity import FixedPoint, Identity, Parameters, Registry, Session, SketchServer, server
 from lrdp.integrity.encoding import HASH_SIZE
 from lrdp.integrity.session import majority
@@ -76,7 +77,8 @@ class Terms:
             registry=self.registry,
         )
         idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
-        hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described)
+        signature = sign_session(self.identity, session)
+        hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described, signature=signature)
         return Coordinator(idle, hello, layout, Archive(self.folder, session), self.retries)
 
 
