@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -168,10 +169,10 @@ def killed_at(point: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return step
 
     for name in ("replace", "unlink"):
-        monkeypatch.setattr(Path, name, dying(getattr(Path, name)))
+        monkeypatch.setattr(os, name, dying(getattr(os, name)))
 
 
-@pytest.mark.parametrize("point", range(12))
+@pytest.mark.parametrize("point", range(16))
 def test_whenever_it_is_killed_while_it_leaves_it_remembers_or_has_left_for_good(
     tmp_path: Path, point: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

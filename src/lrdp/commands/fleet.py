@@ -7,24 +7,33 @@ from pathlib import Path
 
 import typer
 
+from lrdp import files
 from lrdp.commands.output import say
 from lrdp.errors import InvalidInput
+from lrdp.ledger.encoding import LONGEST_LINE
 from lrdp.ledger.export import verify
 from lrdp.ledger.fleet import FleetView
 from lrdp.ledger.reports import LABEL, Report, read_report, report_of
 
 
 def reports_in(path: Path) -> list[Report]:
-    """The reports in a file of reports, or the one that a verified ledger or export amounts to."""
+    """The reports in a file of reports, or the one that a verified export amounts to: all are signed."""
     try:
-        with path.open("rb") as file:
-            is_report = file.readline().startswith(LABEL.encode())
+        with files.opened(path) as file:
+            is_report = file.read(len(LABEL)) == LABEL.encode()
             file.seek(0)
             if is_report:
-                return [read_report(line.decode()) for line in file]
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem}.") from None
-    return [report_of(verify(path).books)]
+                return [read_report(line.decode("ascii")) for line in files.lines(file, LONGEST_LINE)]
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path} holds a line that is no report: it is not ASCII.") from None
+    verified = verify(path)
+    if verified.head is None:
+        raise InvalidInput(
+            f"{path} is a ledger, which nobody signed as a whole: import what `lrdp ledger export` makes of it."
+        )
+    return [report_of(verified.books)]
 
 
 def print_fleet(seen: FleetView, rows: list[int], as_json: bool) -> None:

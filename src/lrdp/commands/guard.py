@@ -7,7 +7,6 @@ import logging
 import os
 import stat
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,6 +14,7 @@ import typer
 
 from lrdp.commands.output import say
 from lrdp.errors import InvalidInput
+from lrdp.ledger.toml_text import read_toml
 
 if TYPE_CHECKING:
     from lrdp.federation.guard import Budgeted, Guard
@@ -79,8 +79,8 @@ def _read(settings: list[str]) -> dict[str, Any]:
         if not (key and given):
             raise InvalidInput(f"--set takes KEY=VALUE, got {setting!r}.")
         try:
-            found[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            found[key] = read_toml(f"value = {value}", "--set")["value"]
+        except InvalidInput:
             found[key] = value
     return found
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from lrdp import files
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import history, keys, registry
-from lrdp.integrity.cards import card, read_card, read_registry, registry_record
+from lrdp.integrity.cards import MOST_CHARACTERS, card, read_card, read_registry, registry_record
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE
 from lrdp.integrity.registry import NO_PREVIOUS, Registry
 from lrdp.integrity.verdicts import MEANINGS, Verdict
@@ -164,15 +165,20 @@ def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bo
     raise NotVerified(f"Round {rounds} is not verified. {failure}", verdict)
 
 
-def _lines(path: Path) -> list[str]:
-    if not path.is_dir():
-        return _text(path).split()
-    return [line for file in sorted(path.iterdir()) if file.is_file() for line in _text(file).split()]
+def _lines(path: Path) -> Iterator[str]:
+    """One after the other: a long history does not fit in memory."""
+    for each in sorted(path.iterdir()) if path.is_dir() else [path]:
+        try:
+            with files.opened(each) as file:
+                for line in files.lines(file, history.LONGEST_LINE):
+                    yield line.decode("ascii", errors="replace").strip()
+        except OSError as problem:
+            raise InvalidInput(f"{each} cannot be read: {problem.strerror}.") from None
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")
+        return files.read(path, MOST_CHARACTERS).decode("ascii", errors="replace")
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
 
@@ -202,10 +208,8 @@ def _summary(current: Registry) -> dict[str, Any]:
 
 
 def _write(path: Path, current: Registry, as_json: bool) -> None:
-    beside = path.with_name(path.name + ".new")
     try:
-        beside.write_text(json.dumps(registry_record(current), indent=1) + "\n", encoding="utf-8")
-        os.replace(beside, path)  # noqa: PTH105 — a reader sees the old registry or the new one, never half of it
+        files.replace(path, (json.dumps(registry_record(current), indent=1) + "\n").encode(), files.PUBLIC)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
     _print_record(_summary(current), as_json)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lrdp import files
 from lrdp.accounting import Budget, Training
 from lrdp.commands.fleet import print_fleet, reports_in
 from lrdp.commands.output import AsJson, print_record, say
@@ -16,6 +17,7 @@ from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
 from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, read_policy, void
 from lrdp.ledger.export import Verified, digests_at, verify, write_export
 from lrdp.ledger.fleet import FleetBooks, view
+from lrdp.ledger.heads import LONGEST_HEAD
 from lrdp.ledger.policy import Identity
 from lrdp.ledger.reports import report_of
 from lrdp.ledger.starting import Home, open_budget, peers_lines, replace_key, write_policy
@@ -141,9 +143,8 @@ def import_command(
     """The operator's view: verify what clients report, and show who will run out next."""
     reports = [report for path in files or [] for report in reports_in(path)]
     if reports:
-        books = FleetBooks.of(reports)
-        if fleet is not None and fleet.exists():
-            books = FleetBooks.load(fleet).updated(books)
+        known = fleet is not None and fleet.exists()
+        books = FleetBooks.load(fleet).updated(reports) if fleet is not None and known else FleetBooks.of(reports)
         if fleet is not None:
             books.save(fleet)
     elif fleet is not None:
@@ -246,9 +247,9 @@ def _in_short(summary: Summary) -> dict[str, Any]:
 
 def _read_head(path: Path) -> Head:
     try:
-        return Head.decode(path.read_text(encoding="ascii"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"the head {path} cannot be read: {problem}.") from None
+        return Head.decode(files.read(path, LONGEST_HEAD).decode("ascii", "replace"))
+    except OSError as problem:
+        raise InvalidInput(f"the head {path} cannot be read: {problem.strerror}.") from None
 
 
 def _check_key(verified: Verified, key: str | None) -> None:
@@ -274,7 +275,8 @@ def _check_heads(path: Path, verified: Verified, heads: list[Head]) -> None:
 
 def _write_new(path: Path, text: str) -> None:
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        files.write_new(path, text.encode(), files.PUBLIC)
     except FileExistsError:
         raise InvalidInput(f"there is a file at {path} already: it is not overwritten.") from None
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None

@@ -7,13 +7,14 @@ from functools import lru_cache
 from lrdp.errors import InvalidInput
 from lrdp.federation.layout import Layout, as_model
 from lrdp.federation.messages import Hello, Work
-from lrdp.federation.pins import check_pins, check_session_signed
+from lrdp.federation.pins import check_pins, check_registry, check_session_signed
 from lrdp.integrity import Identity, Method, Receipt, Registry, Session, client, follow_all, genesis
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import digest
 from lrdp.integrity.fixed_point import model_hash
 from lrdp.integrity.repeats import nothing_before
 from lrdp.integrity.schemes import sketch_client
+from lrdp.integrity.session import named_registry
 from lrdp.integrity.states import ClientState
 from lrdp.ledger import Policy
 
@@ -36,8 +37,9 @@ def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Lay
     """The session that a server proposes, if this client may take part in it.
 
     Guarantees: its registry, its server and its least roster are as the policy pins them, that server opened it, its
-    model is the client's own, its method `sketch`.
+    model is the client's own, its method `sketch`. Of any other registry nothing is decoded or kept.
     """
+    check_registry(named_registry(hello.session).hex(), policy)
     session = Session.decode(hello.session)
     check_pins(session, policy)
     check_session_signed(session, hello.signature)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lrdp.errors import AlreadyAnswered, InvalidInput, LedgerDamaged, NotVerified, Refused
 from lrdp.federation.catching_up import Behind, agreed_session, caught_up, joined, last_verified
-from lrdp.federation.frames import Frame
+from lrdp.federation.frames import Frame, admit
 from lrdp.federation.home import ClientHome
 from lrdp.federation.layout import pack_values, unpack_values
 from lrdp.federation.measuring import counting, private_accuracy
@@ -47,7 +47,6 @@ from lrdp.training import check_gradients, private_update
 
 _LOG: Final = logging.getLogger("lrdp.client")
 _OWN: Final = "an exception's text may tell about the data, so the server is told a constant"
-_SPARE_BYTES: Final = 64 << 20
 _CODES: Final[dict[type[Exception], str]] = {
     Behind: "behind",
     Left: "left",
@@ -65,9 +64,9 @@ class Made:
     trained_from: int
 
 
-def largest_message(model_bytes: int) -> int:
-    """More is not decoded: a sum of updates has twice the bytes of a model, and what travels beside it is small."""
-    return 2 * model_bytes + _SPARE_BYTES
+def most_vectors(model_bytes: int) -> int:
+    """Bytes of all vectors of a message: a sum of updates has twice those of a model."""
+    return 2 * model_bytes
 
 
 class Participant:
@@ -97,9 +96,7 @@ class Participant:
     def _answer(self, given: Frame) -> Answer:
         policy = self._home.policy()
         self._bench.set_up(policy)
-        most = policy.model.max_bytes
-        if given.size > largest_message(most):
-            raise InvalidInput(f"the message has {given.size} bytes, model.max_bytes is {most}: it was not decoded.")
+        admit(given.sizes, most_vectors(policy.model.max_bytes))
         question: Any = read_message(given)
         answers: dict[type, Callable[[Any], Answer]] = {
             Hello: self.hello,

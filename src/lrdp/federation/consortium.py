@@ -11,11 +11,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from lrdp import files
 from lrdp.accounting import Training
 from lrdp.federation.home import ClientHome
 from lrdp.integrity import Identity, Registry, keys, new_identity
 from lrdp.integrity import registry as registries
-from lrdp.integrity.cards import read_registry, registry_record
+from lrdp.integrity.cards import MOST_CHARACTERS, read_registry, registry_record
 from lrdp.integrity.session import majority
 from lrdp.ledger.policy import Identity as PolicyIdentity
 from lrdp.ledger.policy import PeersRule
@@ -48,7 +49,7 @@ class Consortium:
         return keys.load(self.server_folder / "identity.pem")
 
     def registry(self) -> Registry:
-        return read_registry(self.registry_file.read_text(encoding="utf-8"))
+        return read_registry(files.read(self.registry_file, MOST_CHARACTERS).decode("ascii", "replace"))
 
 
 def found(
@@ -64,7 +65,8 @@ def found(
     consortium.server_folder.mkdir(parents=True)
     server = new_identity("server")
     keys.save(server, consortium.server_folder / "identity.pem")
-    consortium.registry_file.write_text(json.dumps(registry_record(registry), indent=1) + "\n", encoding="utf-8")
+    record = json.dumps(registry_record(registry), indent=1) + "\n"
+    files.replace(consortium.registry_file, record.encode(), files.PUBLIC)
     peers = PeersRule(
         registry_sha256=registry.digest.hex(),
         server_keys=(server.member.signing_key.hex(),),

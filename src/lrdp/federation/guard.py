@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lrdp.errors import InvalidInput, LrdpError
-from lrdp.federation.client import Participant, largest_message
+from lrdp.federation.client import Participant, most_vectors
 from lrdp.federation.frames import Frame, opened
 from lrdp.federation.home import ClientHome
 from lrdp.federation.messages import Declined, read_message, to_frame
@@ -95,7 +95,7 @@ class Guard:
 
     def __init__(self, home: ClientHome, participant: Participant, patience: float = PATIENCE_SECONDS) -> None:
         self._home, self._participant, self._patience = home, participant, patience
-        self._most = largest_message(home.policy().model.max_bytes)
+        self._most = most_vectors(home.policy().model.max_bytes)
 
     def serve(self, listener: socket.socket, told: socket.socket) -> None:
         """Until ``told`` is readable; a message that came before is answered first."""
@@ -132,7 +132,7 @@ class Guard:
     def _largest(self) -> int:
         """Of the policy as it is now; where it cannot be read, the last one counts, and the message is refused."""
         with suppress(LrdpError):
-            self._most = largest_message(self._home.policy().model.max_bytes)
+            self._most = most_vectors(self._home.policy().model.max_bytes)
         return self._most
 
 

@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, Final
 
 from lrdp.errors import InvalidInput
-from lrdp.federation.frames import Body, Frame, frame, opened
+from lrdp.federation.frames import MOST_HEAD_BYTES, Body, Frame, frame, opened
 from lrdp.integrity.encoding import HASH_SIZE, as_number, number, pack, unpack
 
 NOWHERE: Final = bytes(HASH_SIZE)
@@ -123,16 +123,26 @@ _KINDS: Final[dict[bytes, type[Any]]] = {
     for kind in (Hello, Here, Work, Done, Announcement, Tagged, Closing, Accepted, Declined)
 }
 
+_LONGEST_TEXT: Final = 16_384  # that of a ledger's head
+_MOST_TEXTS: Final = 16
+
+
+def _text(part: bytes) -> str:
+    if len(part) > _LONGEST_TEXT:
+        raise InvalidInput(f"a text of {len(part)} bytes, and {_LONGEST_TEXT} is the most.")
+    return part.decode("ascii")
+
+
 Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
-_TEXT: Final[Codec] = (str.encode, lambda part: part.decode("ascii"))
+_TEXT: Final[Codec] = (str.encode, _text)
 _CODECS: Final[dict[str, Codec]] = {
     "bytes": (bytes, bytes),
     "str": _TEXT,
     "int": (number, as_number),
-    "tuple[bytes, ...]": (lambda parts: pack(*parts), unpack),
+    "tuple[bytes, ...]": (lambda parts: pack(*parts), lambda part: unpack(part, most_bytes=MOST_HEAD_BYTES)),
     "tuple[str, ...]": (
         lambda texts: pack(*map(_TEXT[0], texts)),
-        lambda part: tuple(map(_TEXT[1], unpack(part))),
+        lambda part: tuple(map(_TEXT[1], unpack(part, _MOST_TEXTS))),
     ),
 }
 """How a field travels, by its type; a vector is no part but a body."""

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from tokenize import TokenError
 from typing import BinaryIO, Final
 from weakref import ref
 
@@ -27,12 +28,18 @@ from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.catching_up import last_verified
 from lrdp.federation.frames import Frame
 from lrdp.federation.messages import Hello, read_message
+from lrdp.files import OWNER_ONLY, read, replace, sync_folder
 from lrdp.integrity import Identity, Session, states
 from lrdp.integrity.encoding import HASH_SIZE, as_number, number, pack, unpack
 from lrdp.integrity.fixed_point import Whole
 from lrdp.integrity.keys import Member
+from lrdp.integrity.sealing import MOST_STATE_BYTES
 from lrdp.integrity.states import ClientState
 
+_MOST_BYTES: Final = MOST_STATE_BYTES + (1 << 10)  # a state, and the names of its vectors' files
+_MOST_LEFT: Final = 1 << 30  # thirty-three million sessions
+_NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowError, MemoryError, RecursionError)
+"""What numpy raises for a damaged file, whose header it reads as Python's literals."""
 _OUTLASTING: Final = ("lock", "left", "disputed.txt")
 """What does not end with a session."""
 
@@ -94,14 +101,14 @@ class Standing:
 
         Raises Left for a session that was left.
         """
-        left, current = _content(self._folder / "left"), self.agreed()
+        left, current = _content(self._folder / "left", _MOST_LEFT), self.agreed()
         if session in {left[at : at + HASH_SIZE] for at in range(0, len(left), HASH_SIZE)}:
             raise Left("this session was left for another one, and is not entered again: begin a new one.")
         if current is not None:
             self._dispute()
             _replace(self._folder / "left", left + _session_of(current))
             (self._folder / "agreed").unlink()  # from here on it is over, and what lies here is nobody's
-            _settle(self._folder)
+            sync_folder(self._folder)
         for path in self._folder.iterdir():
             if path.name not in _OUTLASTING:
                 path.unlink()
@@ -143,7 +150,7 @@ class Standing:
 
     def waiting(self) -> tuple[int, int]:
         """The charge of the update that waits, and the round it was trained from; (0, 0) where none does."""
-        charge, trained_from = unpack(_content(self._folder / "waiting")) or (number(0), number(0))
+        charge, trained_from = unpack(_content(self._folder / "waiting"), 2) or (number(0), number(0))
         return as_number(charge), as_number(trained_from)
 
     def load(self, identity: Identity) -> ClientState | None:
@@ -154,13 +161,13 @@ class Standing:
         if not (self._folder / "agreed").exists():
             return None  # it was killed while it left
         try:
-            saved = (self._folder / "state").read_bytes()
+            saved = read(self._folder / "state", _MOST_BYTES)
             if self._known.saved != saved or self._known.member != identity.member:
-                data, *named = unpack(saved)
+                data, *named = unpack(saved, most_bytes=_MOST_BYTES)
                 files = {name.decode(): file.decode() for name, file in map(unpack, named)}
                 vectors = {name: self._map(file) for name, file in files.items()}
                 self._known = Known(saved, files, states.decode_client(data, identity, vectors))
-        except (OSError, ValueError, EOFError, LrdpError):
+        except (OSError, LrdpError, *_NO_VECTOR):
             self._known = Known()
         return self._known.state
 
@@ -212,24 +219,8 @@ def _private(path: Path) -> BinaryIO:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    fresh = path.with_name(path.name + ".new")
-    with _private(fresh) as stream:
-        stream.truncate()
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
-    _settle(path.parent)
+    replace(path, data, OWNER_ONLY)
 
 
-def _settle(folder: Path) -> None:
-    """What was renamed or removed stays so, whatever happens to the machine."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
+def _content(path: Path, most: int = _MOST_BYTES) -> bytes:
+    return read(path, most) if path.exists() else b""

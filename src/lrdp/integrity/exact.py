@@ -160,15 +160,16 @@ def _exact_client(
 def read_exact_client(identity: Identity, session: Session, data: bytes) -> ExactClient:
     """What ``ExactClient.encode`` wrote; the peers' keys were checked when they were announced."""
     secret, peers, masked = fields(data, _SCHEME, 3)
-    keys = dict(_peer(part) for part in unpack(peers))
+    named = [_peer(part) for part in unpack(peers)]
+    keys = dict(named)
     labels = [sized(label, HASH_SIZE) for label in unpack(masked)]
-    if list(keys) != sorted(keys) or len(keys) != len(unpack(peers)) or labels != sorted(set(labels)):
+    if list(keys) != sorted(keys) or len(keys) != len(named) or labels != sorted(set(labels)):
         raise rejection(Verdict.MALFORMED, "peers or masks are not sorted, or occur twice")
     return _exact_client(identity, session, secret, keys, labels)
 
 
 def _peer(data: bytes) -> tuple[str, bytes]:
-    parts = unpack(data)
+    parts = unpack(data, 2)
     if len(parts) != 2:
         raise rejection(Verdict.MALFORMED, "a peer has a name and a key")
     return as_name(parts[0]), sized(parts[1], KEY_SIZE)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, checked_name, is_name, pack, sized, statement
 
@@ -21,6 +21,7 @@ KEY_SIZE = 32
 _CURVE_PRIME = (1 << 255) - 19
 _LARGE_ORDER = (1 << 252) + 27742317777372353535851937790883648493
 _END = b"-----END PRIVATE KEY-----\n"
+_MOST_BYTES = 4096
 
 
 def _one() -> X25519PrivateKey:
@@ -141,12 +142,10 @@ def new_identity(name: str, entropy: Callable[[int], bytes] = os.urandom) -> Ide
 
 
 def save(identity: Identity, path: Path) -> None:
-    """Write both secrets as PEM, readable by the owner only; never over an existing file."""
+    """Write both secrets as PEM, readable by the owner only; never over an existing file. Durable once it returns."""
     blocks = [_pem(identity._signer), _pem(identity._agreer)]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-            file.write(f"Name: {identity.name}\n".encode() + b"".join(blocks))
+        files.write_new(path, f"Name: {identity.name}\n".encode() + b"".join(blocks), files.OWNER_ONLY)
     except FileExistsError:
         raise InvalidInput(
             f"{path} exists: a key is never overwritten, since nothing could be signed with it again."
@@ -158,13 +157,9 @@ def save(identity: Identity, path: Path) -> None:
 def load(path: Path) -> Identity:
     """Read what ``save`` wrote; refuses a file that others may read."""
     try:
-        text, mode = path.read_bytes(), path.stat().st_mode
+        text = files.read_secret(path, _MOST_BYTES)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
-    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-        raise InvalidInput(
-            f"{path} has mode {stat.S_IMODE(mode):o}, 600 is the limit: others could sign. chmod 600 {path}"
-        )
     head, _, rest = text.partition(b"\n")
     first, found, second = rest.partition(_END)
     if not head.startswith(b"Name: ") or not found:
@@ -185,7 +180,7 @@ def _pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
 def _secret(block: bytes, kind: type[Ed25519PrivateKey] | type[X25519PrivateKey], path: Path) -> bytes:
     try:
         key = serialization.load_pem_private_key(block, None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise InvalidInput(f"{path} holds a damaged PEM block.") from None
     if not isinstance(key, kind):
         raise InvalidInput(f"{path} must hold an Ed25519 key, then an X25519 key.")

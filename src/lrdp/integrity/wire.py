@@ -79,7 +79,7 @@ class Wire:
             attempt=reader.varint(),
             head=_completed(reader, self.position.head),
             signature=reader.take(SIGNATURE_SIZE),
-            invited=tuple(self._name(reader) for _ in range(-(-reader.left // _PLACE_SIZE))),
+            invited=tuple(self._name(reader) for _ in self._members(-(-reader.left // _PLACE_SIZE))),
         )
 
     def pledge(self, pledge: Pledge) -> bytes:
@@ -169,6 +169,13 @@ class Wire:
             raise InvalidInput(f"{name} is not in the registry, so there is no way to name it.")
         return places[name].to_bytes(_PLACE_SIZE, "little")
 
+    def _members(self, count: int) -> range:
+        """So many names are read, if the registry has as many."""
+        most = len(self.position.session.registry.members)
+        if count > most:
+            raise rejection(Verdict.ROSTER_MALFORMED, f"{count} names, and the registry has {most}")
+        return range(count)
+
     def _name(self, reader: Reader) -> str:
         members, place = self.position.session.registry.members, int.from_bytes(reader.take(_PLACE_SIZE), "little")
         if place >= len(members):
@@ -189,7 +196,7 @@ class Wire:
             model=_completed(reader, self.position.model),
             next_model=reader.take(HASH_SIZE),
             aggregate=reader.take(HASH_SIZE),
-            roster=tuple(self._read_pledge(reader) for _ in range(reader.varint())),
+            roster=tuple(self._read_pledge(reader) for _ in self._members(reader.varint())),
         )
 
     def _pledge(self, pledge: Pledge) -> bytes:

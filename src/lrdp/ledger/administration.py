@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from lrdp.accounting import Mechanism, RenyiAccountant
 from lrdp.errors import InvalidInput
 from lrdp.ledger import events
 from lrdp.ledger.books import Books, adopt_message, void_message
 from lrdp.ledger.charges import State
-from lrdp.ledger.heads import Head, rotation_message
+from lrdp.ledger.heads import MOST_ROTATIONS, Head, rotation_message
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger, system_clock
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
-
-MOST_ROTATIONS: Final = 32
 
 
 def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) -> None:

@@ -22,9 +22,10 @@ from lrdp.accounting import (
     most_rounds,
 )
 from lrdp.errors import InvalidInput
-from lrdp.ledger.encoding import decode_float, decode_history, encode_float, encode_history
+from lrdp.ledger.encoding import decode_float, decode_history, encode_float, encode_history, within
 
 Charge = tuple[Mechanism, int]
+_LONGEST_ORDERS: Final = 1 << 16
 
 
 class FilterChoice(Protocol):
@@ -76,7 +77,7 @@ class OrdersChoice:
     @classmethod
     def decode(cls, text: str) -> OrdersChoice:
         """The words after the name."""
-        pairs = (pair.split("=") for pair in text.split(" "))
+        pairs = (pair.split("=", 2) for pair in within(text, _LONGEST_ORDERS).split(" "))
         return cls(weights={decode_float(order): decode_float(weight) for order, weight in pairs})
 
     def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:

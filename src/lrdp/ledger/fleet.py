@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from lrdp.accounting import Adjacency, Fleet, Mechanism, PldAccountant, RenyiAcc
 from lrdp.accounting.conversion import epsilon_at
 from lrdp.errors import InvalidInput
 from lrdp.ledger.choice import OrdersChoice, SlotsChoice, decode_choice
+from lrdp.ledger.columns import read_columns, write_columns
 from lrdp.ledger.encoding import decode_mechanism, encode_mechanism
 from lrdp.ledger.reports import Report
 
@@ -22,6 +23,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _ANY = 64.0
+_MOST_KINDS = 1 << 16
 _ROUND_DOWN = 1 - 1e-9  # rounds affordable are never one too many
 
 
@@ -32,6 +34,7 @@ class FleetBooks:
     fleet: Fleet
     names: NDArray[np.str_]
     ledgers: NDArray[np.str_]
+    keys: NDArray[np.str_]
     seqs: IntArray
     epsilons: FloatArray
     deltas: FloatArray
@@ -40,17 +43,24 @@ class FleetBooks:
     following: NDArray[np.int32]
     following_steps: IntArray
 
+    def __post_init__(self) -> None:
+        if any(len(getattr(self, name)) != len(self.fleet) for name in _COLUMNS):
+            raise InvalidInput(f"every column must have the {len(self.fleet)} rows of the fleet: books would be mixed.")
+        named = _in_range(self.filter_numbers, len(self.filters))
+        if not named or not _in_range(self.following, len(self.fleet.mechanisms)) or (self.following_steps < 1).any():
+            raise InvalidInput("a row names a filter or a round that is not there: what is left could not be told.")
+
     def __len__(self) -> int:
         return len(self.fleet)
 
     @classmethod
     def of(cls, reports: Iterable[Report]) -> FleetBooks:
-        """Columns from reports, the newest of each ledger; all under one adjacency."""
-        newest: dict[str, Report] = {}
-        for report in reports:
-            if report.ledger not in newest or newest[report.ledger].seq <= report.seq:
-                newest[report.ledger] = report
-        rows = list(newest.values())
+        """Columns from reports, the newest of each ledger; all under one adjacency.
+
+        Guarantees: a ledger is its key's. Of reports under two keys, of which neither handed over to the other, none
+        is counted: whoever knows a ledger's id can sign a report with a key of his own.
+        """
+        rows = _newest(reports)
         kinds = {report.adjacency for report in rows}
         if len(kinds) != 1:
             raise InvalidInput(
@@ -60,14 +70,15 @@ class FleetBooks:
         return _columns(rows, kinds.pop())
 
     def reports(self) -> Iterator[Report]:
-        """The rows again as reports; what they were signed with is not kept."""
+        """The rows again as reports, each with the key that it is bound to; their signatures are not kept."""
         fleet = self.fleet
         for row in range(len(self)):
             entries = range(fleet.starts[row], fleet.starts[row + 1])
             yield Report(
                 client=str(self.names[row]),
                 ledger=str(self.ledgers[row]),
-                key="",
+                key=str(self.keys[row]),
+                opening_key=str(self.keys[row]),
                 seq=int(self.seqs[row]),
                 digest="",
                 adjacency=fleet.adjacency,
@@ -78,32 +89,32 @@ class FleetBooks:
                 following={fleet.mechanisms[self.following[row]]: int(self.following_steps[row])},
             )
 
-    def updated(self, newer: FleetBooks) -> FleetBooks:
-        """Both together, the newest of each ledger."""
-        return FleetBooks.of([*self.reports(), *newer.reports()])
+    def updated(self, newer: Iterable[Report]) -> FleetBooks:
+        """With these reports, the newest of each ledger."""
+        return FleetBooks.of([*self.reports(), *newer])
 
     def save(self, path: Path) -> None:
-        """One file that numpy reads without running anything."""
-        with path.open("wb") as file:
-            np.savez(
-                file,
-                adjacency=np.array(self.fleet.adjacency.value),
-                mechanisms=np.array([encode_mechanism(each) for each in self.fleet.mechanisms]),
-                starts=self.fleet.starts,
-                numbers=self.fleet.numbers,
-                steps=self.fleet.steps,
-                filters=np.array(self.filters),
-                **{name: getattr(self, name) for name in _COLUMNS},
-            )
+        """One file that numpy reads without running anything; until it is whole, the one before it stays."""
+        write_columns(
+            path,
+            adjacency=np.array([self.fleet.adjacency.value]),
+            mechanisms=np.array([encode_mechanism(each) for each in self.fleet.mechanisms]),
+            starts=self.fleet.starts,
+            numbers=self.fleet.numbers,
+            steps=self.fleet.steps,
+            filters=np.array(self.filters),
+            **{name: getattr(self, name) for name in _COLUMNS},
+        )
 
     @classmethod
     def load(cls, path: Path) -> FleetBooks:
         """What :meth:`save` wrote."""
+        columns = read_columns(path, _FLEET | _COLUMNS)
+        if max(len(columns["mechanisms"]), len(columns["filters"])) > _MOST_KINDS:
+            raise InvalidInput(f"{path} holds no fleet: it has more than {_MOST_KINDS} kinds of steps or of filters.")
         try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                columns: dict[str, Any] = {name: file[name] for name in file.files}
             fleet = Fleet(
-                adjacency=Adjacency(str(columns["adjacency"])),
+                adjacency=Adjacency(str(columns["adjacency"].item())),
                 mechanisms=tuple(decode_mechanism(str(text)) for text in columns["mechanisms"]),
                 starts=columns["starts"],
                 numbers=columns["numbers"],
@@ -111,11 +122,42 @@ class FleetBooks:
             )
             filters = tuple(str(text) for text in columns["filters"])
             return cls(fleet=fleet, filters=filters, **{name: columns[name] for name in _COLUMNS})
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
-            raise InvalidInput(f"{path} holds no fleet: {problem}.") from None
+        except (ValueError, OverflowError) as problem:
+            raise InvalidInput(f"{path} holds no fleet: {problem}") from None
 
 
-_COLUMNS = ("names", "ledgers", "seqs", "epsilons", "deltas", "filter_numbers", "following", "following_steps")
+_FLEET = {"adjacency": "U", "mechanisms": "U", "starts": "i", "numbers": "i", "steps": "i", "filters": "U"}
+_COLUMNS = {
+    "names": "U",
+    "ledgers": "U",
+    "keys": "U",
+    "seqs": "i",
+    "epsilons": "f",
+    "deltas": "f",
+    "filter_numbers": "i",
+    "following": "i",
+    "following_steps": "i",
+}
+
+
+def _newest(reports: Iterable[Report]) -> list[Report]:
+    given = list(reports)
+    newest: dict[str, Report | None] = {report.ledger: None for report in given}
+    for report in sorted(given, key=attrgetter("seq")):
+        known = newest[report.ledger]
+        if known is not None and known.key not in report.keys:
+            raise InvalidInput(
+                f"two keys claim the ledger {report.ledger[:16]!r} of {report.client!r}: {known.key[:16]!r} at entry "
+                f"{known.seq} and {report.key[:16]!r} at entry {report.seq}, and the first did not hand over to the "
+                f"second. Nothing was imported and what was known stays: ask the client which key is its own, and "
+                f"leave out the other's report."
+            )
+        newest[report.ledger] = report
+    return [report for report in newest.values() if report is not None]
+
+
+def _in_range(numbers: NDArray[Any], most: int) -> bool:
+    return not len(numbers) or 0 <= int(numbers.min()) <= int(numbers.max()) < most
 
 
 def _columns(rows: list[Report], adjacency: Adjacency) -> FleetBooks:
@@ -135,6 +177,7 @@ def _columns(rows: list[Report], adjacency: Adjacency) -> FleetBooks:
         ),
         names=np.array([report.client for report in rows]),
         ledgers=np.array([report.ledger for report in rows]),
+        keys=np.array([report.key for report in rows]),
         seqs=np.array([report.seq for report in rows], dtype=np.int64),
         epsilons=np.array([report.epsilon for report in rows]),
         deltas=np.array([report.delta for report in rows]),

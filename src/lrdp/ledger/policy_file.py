@@ -10,36 +10,39 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from lrdp import files
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, SampledGaussian, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
 from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule, PeersRule, Policy, Retries
 from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.toml_text import MOST_CHARACTERS, read_toml
 
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=Enum)
 _HEADER: Final = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]")
 _KEY: Final = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 _TASK: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*", re.ASCII)
+_HUGE: Final = 1 << 63
 _WORDS: Final = {str: "text in quotes", int: "a whole number", float: "a number", list: "a list of names"}
 
 
 def read_policy(path: Path) -> Policy:
     """The policy in a file; without a file every request is refused."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read(path, 4 * MOST_CHARACTERS).decode("utf-8")
     except FileNotFoundError:
         raise PolicyRefused(
             f"there is no policy at {path}: without one every request is refused; write one with `lrdp init`.",
             Refusal.NO_POLICY,
         ) from None
     except (OSError, UnicodeDecodeError) as problem:
-        raise PolicyRefused(f"the policy {path} cannot be read ({problem}): refused.", Refusal.NO_POLICY) from None
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise PolicyRefused(f"the policy {path} cannot be read ({reason}): refused.", Refusal.NO_POLICY) from None
     return parse_policy(text, source=path.name)
 
 
@@ -49,11 +52,7 @@ def parse_policy(text: str, source: str) -> Policy:
     Raises:
         InvalidInput: naming the line, for anything unknown, missing, of another type or outside its limits.
     """
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise InvalidInput(f"{source} is not valid TOML: {problem}.") from None
-    reader = _Reader(source=source, tables=tables, lines=_lines(text))
+    reader = _Reader(source=source, tables=read_toml(text, source), lines=_lines(text))
     policy = Policy(
         identity=_identity(reader),
         budget=_budget(reader),
@@ -135,19 +134,28 @@ class _Reader:
                     )
 
     def _typed(self, name: str, value: Any, kind: type[Value]) -> Value:
+        if type(value) is int and not abs(value) < _HUGE:
+            raise InvalidInput(f"{self.source}{self._line(name)}: {name} is a number beyond every limit.")
         # TOML's true is no number, and 8 is a fine 8.0.
         if kind is float and type(value) is int:
             value = float(value)
         items: list[object] = value if kind is list and type(value) is list else []
         fits = type(value) is kind and all(type(item) is str for item in items)
         if not fits or (kind is float and not math.isfinite(value)):
-            raise InvalidInput(f"{self.source}{self._line(name)}: {name} must be {_WORDS[kind]}, got {value!r}.")
+            raise InvalidInput(f"{self.source}{self._line(name)}: {name} must be {_WORDS[kind]}, got {_shown(value)}.")
         typed: Value = value
         return typed
 
     def _line(self, name: str) -> str:
         line = self.lines.get(name)
         return "" if line is None else f" line {line}"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:80]
+    except (ValueError, RecursionError):  # somewhere in it is a number of thousands of digits
+        return type(value).__name__
 
 
 def _aliases(name: str) -> tuple[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Final
 
+from lrdp import files
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Mechanism, RenyiAccountant, Training, least_noise
 from lrdp.errors import InvalidInput
 from lrdp.ledger.administration import rotate_key
@@ -138,11 +138,11 @@ def write_policy(home: Home, identity: Identity, training: Training, peers: Peer
     )
     home.folder.mkdir(parents=True, exist_ok=True)
     try:
-        descriptor = os.open(home.policy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        files.write_new(home.policy, text.encode(), files.PUBLIC)
     except FileExistsError:
         raise InvalidInput(f"there is a policy at {home.policy} already: it is not overwritten.") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    except OSError as problem:
+        raise InvalidInput(f"the policy {home.policy} cannot be written: {problem.strerror}.") from None
 
 
 def peers_lines(peers: PeersRule) -> str:
@@ -187,6 +187,6 @@ def replace_key(home: Home) -> SigningKey:
         if verify(home.ledger).books.client_key != new.public:
             with home.open() as ledger:
                 rotate_key(ledger, old, new)
-        home.key.replace(home.key.with_name(f"client-{old.public[:16]}.pem"))
-    home.next_key.replace(home.key)
+        files.rename(home.key, home.key.with_name(f"client-{old.public[:16]}.pem"))
+    files.rename(home.next_key, home.key)
     return new
