@@ -99,4 +99,8 @@ def _decode_term(text: str) -> tuple[Mechanism, int]:
 
 def decode_history(text: str) -> dict[Mechanism, int]:
     """The history that :func:`encode_history` wrote."""
-    return dict(_decode_term(term) for term in text.split(";")) if text else {}
+    terms = [_decode_term(term) for term in text.split(";")] if text else []
+    history = dict(terms)
+    if len(history) != len(terms):
+        raise InvalidInput("a history names each mechanism once, and this one does not: steps would be lost.")
+    return history
