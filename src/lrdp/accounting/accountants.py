@@ -52,6 +52,7 @@ class PrivacySpent:
             epsilon=limits.bound("epsilon", self.epsilon),
             delta=limits.between("delta", self.delta, 0.0, 1.0, "it is a probability"),
             order=None if self.order is None else limits.above_one("order", self.order, "Rényi orders are"),
+            at_edge=limits.made_by("at_edge", self.at_edge, bool),
         )
 
 

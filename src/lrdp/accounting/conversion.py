@@ -52,7 +52,7 @@ ORDERS: FloatArray = np.array(
 )
 """The fixed orders of tables and filters: integers where they are cheap, dense where the optimum usually lies."""
 
-_HIGHEST = 2.0**16
+_LOWEST, _HIGHEST = 1 + 2.0**-10, 2.0**16
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class AtOrder:
 
 def checked_orders(orders: FloatArray) -> FloatArray:
     """Orders in doubles; refused unless they are a row of numbers above 1."""
-    row = np.asarray(orders)
-    if row.ndim != 1 or row.dtype.kind not in "iuf":
+    row = orders.tolist() if type(orders) is np.ndarray else orders
+    if type(row) not in (list, tuple):
         raise InvalidInput(f"orders must be a row of numbers, got {limits.brief(orders)}.")
     return np.array([checked_order(order) for order in row], dtype=np.float64)
 
@@ -75,7 +75,7 @@ def checked_orders(orders: FloatArray) -> FloatArray:
 def checked_order(order: float) -> float:
     """One order as a float."""
     number = limits.above_one("order", order, "Rényi divergences that convert to (ε, δ) have orders above 1")
-    return limits.between("order", number, 1.0, _HIGHEST, "a higher one is a sum of too many terms")
+    return limits.between("order", number, _LOWEST, _HIGHEST, "beyond, doubles or memory do not resolve the divergence")
 
 
 def epsilon_at(divergence: FloatArray, orders: FloatArray, delta: float | FloatArray) -> FloatArray:

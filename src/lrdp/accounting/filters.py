@@ -187,10 +187,11 @@ class ReservedSlots:
     @property
     def reserved(self) -> PrivacySpent:
         """What all slots together cost."""
-        return _paid(self.adjacency, frozenset(self.slots.items()), self.budget.delta)
+        return _paid(self.adjacency, tuple(self.slots.items()), self.budget.delta)
 
     def left(self, mechanism: Mechanism) -> int:
         """How many steps of a kind are still to be used: none once anything went beyond the slots."""
+        limits.made_by("mechanism", mechanism, Mechanism)
         return self.slots.get(mechanism, 0) - self.used.get(mechanism, 0) if self._is_within() else 0
 
     def charge(self, mechanism: Mechanism, steps: int) -> tuple[ReservedSlots, Answer]:
@@ -224,7 +225,7 @@ class ReservedSlots:
 
 
 @lru_cache(maxsize=256)
-def _paid(adjacency: Adjacency, slots: frozenset[tuple[Mechanism, int]], delta: float) -> PrivacySpent:
+def _paid(adjacency: Adjacency, slots: tuple[tuple[Mechanism, int], ...], delta: float) -> PrivacySpent:
     """One composition serves every charge and every status of a ledger."""
     return SteadyAccountant(adjacency=adjacency).epsilon(dict(slots), delta)
 

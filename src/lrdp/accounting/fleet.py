@@ -18,7 +18,7 @@ from lrdp.accounting import limits
 from lrdp.accounting.accountants import History, checked_history
 from lrdp.accounting.conversion import ORDERS, epsilon_at
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
-from lrdp.accounting.pairs import DominatingPair, log_excess, renyi_divergence
+from lrdp.accounting.pairs import log_excess, renyi_divergence
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput, Unsupported
 
@@ -80,11 +80,10 @@ class Fleet:
 
     def curves(self, orders: FloatArray = ORDERS) -> FloatArray:
         """One row of divergences per mechanism, one column per order; infinite where there is no Rényi bound."""
-        pairs = [mechanism.dominating_pair(self.adjacency) for mechanism in self.mechanisms]
         try:
-            return renyi_divergence(log_excess(pairs, orders), orders)
-        except Unsupported:
-            return np.array([_curve(pair, orders) for pair in pairs])
+            return self._curves(self.mechanisms, orders)
+        except Unsupported:  # one client's step must not hide the figures of all others
+            return np.vstack([self._curve(mechanism, orders) for mechanism in self.mechanisms])
 
     def divergences(self, clients: NDArray[np.int64] | slice, curves: FloatArray) -> FloatArray:
         """What some clients ran, by :meth:`curves`: a row each, a column per order."""
@@ -113,9 +112,12 @@ class Fleet:
         shape = (len(self), len(self.mechanisms))
         return csr_array((self.steps.astype(np.float64), self.numbers, self.starts), shape=shape)
 
+    def _curves(self, mechanisms: Iterable[Mechanism], orders: FloatArray) -> FloatArray:
+        pairs = [mechanism.dominating_pair(self.adjacency) for mechanism in mechanisms]
+        return renyi_divergence(log_excess(pairs, orders), orders)
 
-def _curve(pair: DominatingPair, orders: FloatArray) -> FloatArray:
-    try:
-        return renyi_divergence(log_excess([pair], orders), orders).reshape(-1)
-    except Unsupported:
-        return np.full(len(orders), np.inf)
+    def _curve(self, mechanism: Mechanism, orders: FloatArray) -> FloatArray:
+        try:
+            return self._curves([mechanism], orders)
+        except Unsupported:
+            return np.full((1, len(orders)), np.inf)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lrdp.accounting import Adjacency, Mechanism
+from lrdp.accounting import Adjacency, Budget, Mechanism, limits
+from lrdp.accounting.accountants import checked_history
 from lrdp.errors import InvalidInput
 from lrdp.ledger.books import Books
+from lrdp.ledger.choice import decode_choice
 from lrdp.ledger.encoding import (
     decode_float,
     decode_history,
@@ -106,8 +108,19 @@ def read_report(line: str) -> Report:
             history=decode_history(history),
             following=decode_history(following),
         )
+        _check_figures(report)
     except ValueError as problem:
         raise InvalidInput(f"a report is a line of 13 fields, got {line[:60]!r}: {problem}.") from None
     if label != LABEL or not is_signed(key, signature, text.encode()):
         raise InvalidInput(f"the report of {report.client!r} is not signed with the key it names: it is not counted.")
     return report
+
+
+def _check_figures(report: Report) -> None:
+    """What the operator's figures will rest on: a line that is signed may still be nonsense."""
+    Budget(epsilon=report.epsilon, delta=report.delta)
+    decode_choice(report.filter)
+    limits.whole("entries", report.seq, 1, "a ledger has a first entry")
+    checked_history(report.history)
+    if len(checked_history(report.following)) != 1:
+        raise InvalidInput("a round to come has one mechanism")

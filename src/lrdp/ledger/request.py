@@ -69,6 +69,9 @@ class Request:
             clip_norm=limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add"),
         )
         check_digest("config digest", self.config_digest)
+        limits.made_by("registry_sha256", self.registry_sha256, str)
+        for metric in limits.made_by("metrics", self.metrics, tuple):
+            limits.made_by("metric", metric, str)
 
     @property
     def key(self) -> str:
