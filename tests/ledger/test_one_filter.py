@@ -24,7 +24,7 @@ from lrdp.errors import BudgetExceeded
 from lrdp.ledger import FilterChoice, OrdersChoice, SlotsChoice, adopt_head, void
 from lrdp.ledger.choice import SPREAD
 from lrdp.ledger.fleet import FleetBooks, view
-from lrdp.ledger.reports import Report, report_of
+from lrdp.ledger.reports import Report
 from lrdp.ledger.summary import summarize
 
 LOUD, QUIET = STEP.with_noise(2.0), STEP.with_noise(9.0)

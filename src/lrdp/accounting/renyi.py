@@ -33,6 +33,7 @@ _LEGENDRE = leggauss(_NODES_PER_WIDTH)
 _LEAST_DEVIATION = 0.02  # σ below 0.04: one step alone costs ε in the hundreds
 _MOST_NODES = 1 << 16  # order over s² up to which integrals are taken: beyond, the divergence is above 32,000
 _LOG_LARGEST = 600.0  # where exp() is left for log space, far from overflow
+_LARGEST_EXPONENT = 690.0  # q·exp() of it is beyond exp(600) for every q above 1e-39, and fits a double
 
 
 def log_excess_sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
@@ -186,8 +187,8 @@ def _integrate_rows(probability: FloatArray, deviation: FloatArray, powers: Floa
     nodes, log_weights = rule(deviation, float(np.abs(powers).max()))
     q, s = probability[:, None], deviation[:, None]
     exponent = nodes / s - 1 / (2 * s**2)
-    excess = q * np.expm1(np.minimum(exponent, _LOG_LARGEST))
-    log_ratio = np.where(exponent > _LOG_LARGEST, np.log(q) + exponent, np.log1p(excess))
+    excess = q * np.expm1(np.minimum(exponent, _LARGEST_EXPONENT))
+    log_ratio = np.where(exponent > _LARGEST_EXPONENT, np.log(q) + exponent, np.log1p(excess))
     gap = _log_gap(powers[:, None], log_ratio[:, None, :], excess[:, None, :])
     return _log_sum(gap + log_weights[:, None, :])
 
