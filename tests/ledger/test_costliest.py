@@ -1,7 +1,7 @@
 """``costliest`` is the costliest: no step that a policy admits costs more, at any order and to any test.
 
-Adopting a lost branch charges its steps as ``costliest``, so a cheaper one would be a figure too small. The oracle is the
-closed form of one step's profile, which shares no code with the accountants.
+Adopting a lost branch charges its steps as ``costliest``: if some step cost more, the figure would be too small. The
+oracle is the closed form of one step's profile, which shares no code with the accountants.
 """
 
 from __future__ import annotations
