@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ledger.worlds import STEP, World, policy, request, round_trip
@@ -16,16 +18,17 @@ from lrdp.accounting import (
     FixedSizeWithReplacementGaussian,
     Mechanism,
     PldAccountant,
+    PrivacySpent,
     RenyiAccountant,
     RenyiFilter,
     TruncatedPoissonGaussian,
 )
-from lrdp.errors import BudgetExceeded
+from lrdp.errors import BudgetExceeded, InvalidInput
 from lrdp.ledger import FilterChoice, OrdersChoice, SlotsChoice, adopt_head, void
 from lrdp.ledger.choice import SPREAD
 from lrdp.ledger.fleet import FleetBooks, view
 from lrdp.ledger.reports import Report
-from lrdp.ledger.summary import summarize
+from lrdp.ledger.summary import for_group, summarize
 
 LOUD, QUIET = STEP.with_noise(2.0), STEP.with_noise(9.0)
 STEPS: list[Mechanism] = [
@@ -119,6 +122,41 @@ def test_steps_beyond_the_slots_raise_the_fleets_figure_and_leave_no_round() -> 
     truth = PldAccountant(adjacency=ADD_REMOVE).epsilon({STEP: 20, LOUD: 900}, 1e-6).epsilon
     assert seen.guaranteed[0] >= truth > 9 * alone
     assert seen.rounds.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"following": np.array([-1])},
+        {"following": np.array([1])},
+        {"following_steps": np.array([0])},
+        {"filter_numbers": np.array([3])},
+        {"filter_numbers": np.array([0.5])},
+        {"deltas": np.array([np.nan])},
+        {"deltas": np.array([1.5])},
+        {"epsilons": np.array([-1.0])},
+        {"epsilons": np.array([1.0, 2.0])},
+        {"epsilons": np.array(["8"])},
+    ],
+)
+def test_columns_that_would_give_a_wrong_figure_are_refused(wrong: dict[str, np.ndarray]) -> None:
+    books = FleetBooks.of([report(0, SPREAD, Budget(epsilon=8.0, delta=1e-6), ADD_REMOVE, {STEP: 20})])
+    assert view(books).guaranteed[0] > 0
+    with pytest.raises(InvalidInput):
+        replace(books, **wrong)
+
+
+def test_no_end_of_rounds_is_no_error(tmp_path: Path) -> None:
+    world = World(folder=tmp_path, rules=policy(min_noise_multiplier="1e9", max_steps_per_round="1_000_000_000_000"))
+    with world.create(choice=SPREAD) as ledger:
+        assert summarize(ledger.books).rounds_left >= 1 << 18
+
+
+def test_a_group_of_one_has_the_figure_of_one_even_where_it_is_infinite() -> None:
+    endless = PrivacySpent(epsilon=math.inf, delta=1e-6)
+    assert for_group(endless, 1).epsilon == math.inf
+    assert for_group(endless, 1).delta == pytest.approx(1e-6)
+    assert for_group(endless, 2) == PrivacySpent(epsilon=math.inf, delta=1.0)
 
 
 # --- slots: a status is always had, and holds after a lost branch ---------------------------------------------------

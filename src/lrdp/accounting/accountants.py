@@ -79,7 +79,8 @@ class Accountant(ABC):
 class RenyiAccountant(Accountant):
     """Exact Rényi divergences, summed over the steps and converted at the best order.
 
-    Guarantees: never below the true divergence of the mechanism's dominating pair, and at most one part in 10⁶ above.
+    Guarantees: never below the true divergence of the mechanism's dominating pair, and at most one part in 10⁶ above,
+    unless there is next to no noise (docs/accounting.md): then the unsampled Gaussian's stands in.
     """
 
     name: ClassVar[str] = "rdp"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from lrdp.accounting import Adjacency, Budget, Fleet, Mechanism
+from lrdp.accounting import Adjacency, Budget, Fleet, Mechanism, limits
 from lrdp.accounting.filters import readings
 from lrdp.accounting.fleet import CHUNK
 from lrdp.errors import InvalidInput
@@ -41,6 +42,22 @@ class FleetBooks:
     filter_numbers: NDArray[np.int32]
     following: NDArray[np.int32]
     following_steps: IntArray
+
+    def __post_init__(self) -> None:
+        for name, kind, least, most in (
+            ("epsilons", np.float64, 0.0, math.inf),
+            ("deltas", np.float64, 0.0, 1.0),
+            ("filter_numbers", np.int64, -1, len(self.filters)),
+            ("following", np.int64, -1, len(self.fleet.mechanisms)),
+            ("following_steps", np.int64, 0, math.inf),
+        ):
+            column = np.asarray(getattr(self, name))
+            if column.shape != (len(self.fleet),) or not np.can_cast(column.dtype, kind, "same_kind"):
+                raise InvalidInput(f"{name} must hold a number for each client.")
+            column = column.astype(kind)
+            if not ((least < column) & (column < most)).all():
+                raise InvalidInput(f"{name} must lie above {least} and below {most}: some figure would be wrong.")
+            limits.keep(self, **{name: column})
 
     def __len__(self) -> int:
         return len(self.fleet)

@@ -86,7 +86,8 @@ def guess_rate(spent: PrivacySpent) -> float:
 
 def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
     """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1."""
-    log_delta = math.log(rows) + (rows - 1) * spent.epsilon + math.log(spent.delta)
+    growth = (rows - 1) * spent.epsilon if rows > 1 else 0.0  # one row of infinite ε: 0 times infinity is 0 here
+    log_delta = math.log(rows) + growth + math.log(spent.delta)
     return PrivacySpent(epsilon=rows * spent.epsilon, delta=math.exp(min(log_delta, 0.0)))
 
 
@@ -130,7 +131,7 @@ def rounds_left(books: Books, policy: Policy) -> int:
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
     low, high = 0, 1
     budget = tighter(books.budget, policy.budget.total)
-    while high < 1 << 40 and _fits(books, budget, step, steps * high):
+    while high < 1 << 40 and steps * high < 1 << 60 and _fits(books, budget, step, steps * high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
