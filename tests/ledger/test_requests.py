@@ -23,6 +23,7 @@ WRONG_REQUESTS = [
     (Refusal.NOISE, {"mechanism": STEP.with_noise(math.nextafter(1.2, 0))}),
     (Refusal.BATCH_SIZE, {"mechanism": replace(STEP, batch_size=129)}),
     (Refusal.DATASET_SIZE, {"mechanism": replace(STEP, dataset_size=5001)}),
+    (Refusal.DATASET_SIZE, {"mechanism": replace(STEP, dataset_size=4999)}),
     (Refusal.CLIP_NORM, {"clip_norm": 1.0000001}),
     (Refusal.CLIP_NORM, {"clip_norm": math.nextafter(0.25, 0)}),
     (Refusal.CLIP_NORM, {"clip_norm": 1e-300}),
@@ -77,7 +78,7 @@ def test_a_malformed_request_is_refused_at_birth(change: dict[str, object]) -> N
 
 def test_stricter_requests_are_taken(world: World) -> None:
     with world.create() as ledger:
-        ledger.charge(request(1, mechanism=FixedSizeGaussian(dataset_size=4000, batch_size=64, noise_multiplier=9.0)))
+        ledger.charge(request(1, mechanism=FixedSizeGaussian(dataset_size=5000, batch_size=64, noise_multiplier=9.0)))
         ledger.charge(request(2, steps=1, clip_norm=0.25))
 
 

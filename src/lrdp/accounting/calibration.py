@@ -33,8 +33,11 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        limits.positive("epsilon", self.epsilon, "a budget of nothing allows no step")
-        limits.open_unit("delta", self.delta, "it bounds the probability that the guarantee fails")
+        limits.keep(
+            self,
+            epsilon=limits.positive("epsilon", self.epsilon, "a budget of nothing allows no step"),
+            delta=limits.open_unit("delta", self.delta, "it bounds the probability that the guarantee fails"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +47,17 @@ class Calibrated(Generic[AnyMechanism]):
     mechanism: AnyMechanism
     spent: PrivacySpent
 
+    def __post_init__(self) -> None:
+        limits.made_by("mechanism", self.mechanism, Mechanism)
+        limits.made_by("spent", self.spent, PrivacySpent)
+
 
 def least_noise(
     mechanism: AnyMechanism, steps: int, budget: Budget, accountant: Accountant
 ) -> Calibrated[AnyMechanism]:
     """``mechanism`` with the smallest σ, to one part in 10⁵, that keeps ``budget`` over ``steps`` steps."""
-    limits.whole("steps", steps, 1, "no step needs no noise")
+    _check_question(mechanism, budget, accountant)
+    steps = limits.whole("steps", steps, 1, "no step needs no noise")
 
     def excess(noise: float) -> float:
         return accountant.epsilon({mechanism.with_noise(noise): steps}, budget.delta).epsilon - budget.epsilon
@@ -66,7 +74,8 @@ def least_noise(
 
 def most_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, accountant: Accountant) -> int:
     """The largest number of rounds of so many steps that keeps ``budget``; 0 if not even one does."""
-    limits.whole("steps per round", steps_per_round, 1, "a round without a step is no round")
+    _check_question(mechanism, budget, accountant)
+    steps_per_round = limits.whole("steps per round", steps_per_round, 1, "a round without a step is no round")
 
     def fits(rounds: int) -> bool:
         history = {mechanism: rounds * steps_per_round}
@@ -93,7 +102,8 @@ def quietest_batch(
     At equal noise on the mean the quietest batch is the one with the smallest ε, so candidates are compared without
     calibrating each of them.
     """
-    limits.whole("largest batch", largest, 1, "an empty batch trains nothing")
+    limits.made_by("with_batch", with_batch, Callable)  # type: ignore[arg-type]
+    largest = limits.whole("largest batch", largest, 1, "an empty batch trains nothing")
     start = least_noise(with_batch(max(1, largest * 3 // 4)), steps, budget, accountant).mechanism
 
     @cache
@@ -106,6 +116,12 @@ def quietest_batch(
         found = minimize_scalar(lambda size: epsilon(round(size)), bounds=(1, largest), options={"xatol": 0.5})
         best = min((round(found.x), largest), key=epsilon)
     return least_noise(with_batch(best), steps, budget, accountant)
+
+
+def _check_question(mechanism: Mechanism, budget: Budget, accountant: Accountant) -> None:
+    limits.made_by("mechanism", mechanism, Mechanism)
+    limits.made_by("budget", budget, Budget)
+    limits.made_by("accountant", accountant, Accountant)  # type: ignore[type-abstract]
 
 
 def _noise_to_try(mechanism: Mechanism, steps: int, budget: Budget, accountant: Accountant) -> tuple[float, float]:

@@ -39,10 +39,10 @@ class Order:
     def __post_init__(self) -> None:
         for name in _WHOLE:
             if (value := getattr(self, name)) is not None:
-                limits.whole(name, value, 1, "it counts what is done")
+                limits.keep(self, **{name: limits.whole(name, value, 1, "it counts what is done")})
         for name in ("noise_multiplier", "clip_norm", "learning_rate"):
             if (number := getattr(self, name)) is not None:
-                limits.positive(name, number, "it is a scale")
+                limits.keep(self, **{name: limits.positive(name, number, "it is a scale")})
 
     def with_config(self, config: Mapping[str, Any]) -> Order:
         """The same order, with the values of a Flower ``train_config`` in place of its own."""

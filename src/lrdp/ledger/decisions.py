@@ -102,14 +102,10 @@ def _mechanism_objection(policy: Policy, asked: Mechanism) -> Objection | None:
 
 
 def _fixed_sizes(policy: Policy, asked: FixedSizeGaussian, costliest: FixedSizeGaussian) -> Objection | None:
+    """The data set is counted as in the policy: counted as smaller, a record is drawn more often, and costs more."""
     if asked.batch_size > costliest.batch_size:
         return _batch(policy, asked.batch_size, costliest.batch_size)
-    if asked.dataset_size > costliest.dataset_size:
-        text = f"a data set counted as {asked.dataset_size}"
-        return Refusal.DATASET_SIZE, _broken(
-            policy, "mechanism.min_dataset_size", text, f"at most {costliest.dataset_size}"
-        )
-    return None
+    return _dataset(policy, "mechanism.min_dataset_size", asked.dataset_size, costliest.dataset_size)
 
 
 def _truncated_sizes(
@@ -118,10 +114,7 @@ def _truncated_sizes(
     """Data set and cap must be those of the policy: a smaller cap costs more, not less."""
     if asked.batch_size > costliest.batch_size or asked.cap != costliest.cap:
         return _batch(policy, asked.batch_size, costliest.batch_size, f" with the cap {costliest.cap}")
-    if asked.dataset_size != costliest.dataset_size:
-        text = f"a data set counted as {asked.dataset_size}"
-        return Refusal.DATASET_SIZE, _broken(policy, "mechanism.max_dataset_size", text, f"{costliest.dataset_size}")
-    return None
+    return _dataset(policy, "mechanism.max_dataset_size", asked.dataset_size, costliest.dataset_size)
 
 
 _SIZES: Final[dict[type[Mechanism], Callable[[Policy, Any, Any], Objection | None]]] = {
@@ -132,6 +125,12 @@ _SIZES: Final[dict[type[Mechanism], Callable[[Policy, Any, Any], Objection | Non
 
 def _batch(policy: Policy, asked: int, most: int, also: str = "") -> Objection:
     return Refusal.BATCH_SIZE, _broken(policy, "mechanism.batch_size", f"batches of {asked}", f"at most {most}{also}")
+
+
+def _dataset(policy: Policy, key: str, asked: int, stated: int) -> Objection | None:
+    if asked == stated:
+        return None
+    return Refusal.DATASET_SIZE, _broken(policy, key, f"a data set counted as {asked}", f"exactly {stated}")
 
 
 def _suspension(books: Books) -> Objection | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lrdp.accounting import Adjacency, Fleet, Mechanism, PldAccountant, RenyiAccountant
-from lrdp.accounting.conversion import epsilon_at
+from lrdp.accounting import Adjacency, Budget, Fleet, Mechanism, limits
+from lrdp.accounting.filters import readings
+from lrdp.accounting.fleet import CHUNK
 from lrdp.errors import InvalidInput
 from lrdp.ledger.choice import OrdersChoice, SlotsChoice, decode_choice
 from lrdp.ledger.columns import read_columns, write_columns
@@ -25,6 +27,7 @@ IntArray = NDArray[np.int64]
 _ANY = 64.0
 _MOST_KINDS = 1 << 16
 _ROUND_DOWN = 1 - 1e-9  # rounds affordable are never one too many
+_MOST_ROUNDS = 1 << 40  # with more left there is no limit to speak of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +49,20 @@ class FleetBooks:
     def __post_init__(self) -> None:
         if any(len(getattr(self, name)) != len(self.fleet) for name in _COLUMNS):
             raise InvalidInput(f"every column must have the {len(self.fleet)} rows of the fleet: books would be mixed.")
-        named = _in_range(self.filter_numbers, len(self.filters))
-        if not named or not _in_range(self.following, len(self.fleet.mechanisms)) or (self.following_steps < 1).any():
-            raise InvalidInput("a row names a filter or a round that is not there: what is left could not be told.")
+        for name, kind, least, most in (
+            ("epsilons", np.float64, 0.0, math.inf),
+            ("deltas", np.float64, 0.0, 1.0),
+            ("filter_numbers", np.int64, -1, len(self.filters)),
+            ("following", np.int64, -1, len(self.fleet.mechanisms)),
+            ("following_steps", np.int64, 0, math.inf),
+        ):
+            column = np.asarray(getattr(self, name))
+            if column.shape != (len(self.fleet),) or not np.can_cast(column.dtype, kind, "same_kind"):
+                raise InvalidInput(f"{name} must hold a number for each client.")
+            column = column.astype(kind)
+            if not ((least < column) & (column < most)).all():
+                raise InvalidInput(f"{name} must lie above {least} and below {most}: some figure would be wrong.")
+            limits.keep(self, **{name: column})
 
     def __len__(self) -> int:
         return len(self.fleet)
@@ -73,7 +87,6 @@ class FleetBooks:
         """The rows again as reports, each with the key that it is bound to; their signatures are not kept."""
         fleet = self.fleet
         for row in range(len(self)):
-            entries = range(fleet.starts[row], fleet.starts[row + 1])
             yield Report(
                 client=str(self.names[row]),
                 ledger=str(self.ledgers[row]),
@@ -85,9 +98,15 @@ class FleetBooks:
                 epsilon=float(self.epsilons[row]),
                 delta=float(self.deltas[row]),
                 filter=self.filters[self.filter_numbers[row]],
-                history={fleet.mechanisms[fleet.numbers[entry]]: int(fleet.steps[entry]) for entry in entries},
+                history=self.history(row),
                 following={fleet.mechanisms[self.following[row]]: int(self.following_steps[row])},
             )
+
+    def history(self, row: int) -> dict[Mechanism, int]:
+        """What one client ran."""
+        fleet = self.fleet
+        entries = range(fleet.starts[row], fleet.starts[row + 1])
+        return {fleet.mechanisms[fleet.numbers[entry]]: int(fleet.steps[entry]) for entry in entries}
 
     def updated(self, newer: Iterable[Report]) -> FleetBooks:
         """With these reports, the newest of each ledger."""
@@ -156,10 +175,6 @@ def _newest(reports: Iterable[Report]) -> list[Report]:
     return [report for report in newest.values() if report is not None]
 
 
-def _in_range(numbers: NDArray[Any], most: int) -> bool:
-    return not len(numbers) or 0 <= int(numbers.min()) <= int(numbers.max()) < most
-
-
 def _columns(rows: list[Report], adjacency: Adjacency) -> FleetBooks:
     # The rounds to come are counted among the histories once, so that their mechanisms are interned too.
     fleet = Fleet.from_histories([report.history for report in rows], adjacency)
@@ -219,6 +234,7 @@ def view(books: FleetBooks) -> FleetView:
             rows = np.flatnonzero(chosen & (books.filter_numbers == number))
             if len(rows):
                 guaranteed[rows], rounds[rows] = _filtered(books, rows, text, float(delta))
+    spent = np.minimum(spent, guaranteed)  # what holds under adaptivity holds without
     left = np.maximum(books.epsilons - guaranteed, 0.0)
     return FleetView(books=books, spent=spent, guaranteed=guaranteed, left=left, rounds=rounds)
 
@@ -231,41 +247,28 @@ def _filtered(books: FleetBooks, rows: IntArray, text: str, delta: float) -> tup
 
 
 def _by_orders(books: FleetBooks, rows: IntArray, choice: OrdersChoice, delta: float) -> tuple[FloatArray, IntArray]:
-    orders = np.array(list(choice.weights))
-    shares = np.array(list(choice.weights.values())) * delta
-    accountant = RenyiAccountant(adjacency=books.fleet.adjacency)
-    curves = np.array([accountant.divergence({step: 1}, orders) for step in books.fleet.mechanisms])
-    guaranteed, rounds = np.full(len(rows), np.inf), np.zeros(len(rows))
-    for column, (order, share) in enumerate(zip(orders, shares, strict=True)):
-        used = _totals(books.fleet, curves[:, column])[rows]
-        cost = curves[books.following[rows], column] * books.following_steps[rows]
-        here = np.array([order])
-        guaranteed = np.minimum(guaranteed, epsilon_at(used, here, share))
-        # ε grows with the divergence one to one, so its value at any one tells what the conversion costs.
-        conversion = epsilon_at(np.array([_ANY]), here, share)[0] - _ANY
-        room = books.epsilons[rows] - conversion - used
-        rounds = np.maximum(rounds, np.floor(room * _ROUND_DOWN / cost))
-    guaranteed[books.fleet.starts[rows] == books.fleet.starts[rows + 1]] = 0.0
-    return guaranteed, rounds.astype(np.int64)
-
-
-def _totals(fleet: Fleet, costs: FloatArray) -> FloatArray:
-    """Σ steps·cost of each client; 0 for one that ran nothing."""
-    ran = fleet.starts[1:] > fleet.starts[:-1]
-    totals = np.zeros(len(fleet))
-    if ran.any():
-        totals[ran] = np.add.reduceat(fleet.steps * costs[fleet.numbers], fleet.starts[:-1][ran])
-    return totals
+    """What :class:`lrdp.accounting.RenyiFilter` says of each, for many at once."""
+    curves = books.fleet.curves(np.array(list(choice.weights)))
+    # ε grows with the divergence one to one, so its value at any one tells what the conversion costs.
+    conversion = readings(np.array([_ANY]), choice.weights, delta) - _ANY
+    guaranteed, rounds = np.zeros(len(rows)), np.zeros(len(rows))
+    for first in range(0, len(rows), CHUNK):
+        part = slice(first, first + CHUNK)
+        used, clients = books.fleet.divergences(rows[part], curves), rows[part]
+        guaranteed[part] = readings(used, choice.weights, delta).min(axis=1)
+        cost = curves[books.following[clients]] * books.following_steps[clients, None]
+        room = books.epsilons[clients, None] - conversion - used
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rounds[part] = np.nan_to_num(np.floor(room * _ROUND_DOWN / cost), nan=0.0).max(axis=1)
+    guaranteed[books.fleet.idle[rows]] = 0.0
+    return guaranteed, np.clip(rounds, 0, _MOST_ROUNDS).astype(np.int64)
 
 
 def _by_slots(books: FleetBooks, rows: IntArray, choice: SlotsChoice, delta: float) -> tuple[FloatArray, IntArray]:
-    reserved = PldAccountant(adjacency=books.fleet.adjacency).epsilon(choice.slots, delta).epsilon
-    rounds = [_slots_left(books, int(row), choice) // int(books.following_steps[row]) for row in rows]
-    return np.full(len(rows), reserved), np.array(rounds, dtype=np.int64)
-
-
-def _slots_left(books: FleetBooks, row: int, choice: SlotsChoice) -> int:
-    step: Mechanism = books.fleet.mechanisms[books.following[row]]
-    entries = slice(books.fleet.starts[row], books.fleet.starts[row + 1])
-    used = books.fleet.steps[entries][books.fleet.numbers[entries] == books.following[row]].sum()
-    return max(0, choice.slots.get(step, 0) - int(used))
+    filters = [
+        choice.filter(Budget(epsilon=float(books.epsilons[row]), delta=delta), books.fleet.adjacency, history)
+        for row, history in zip(rows, map(books.history, rows), strict=True)
+    ]
+    following = [(books.fleet.mechanisms[books.following[row]], int(books.following_steps[row])) for row in rows]
+    rounds = [each.left(step) // steps for each, (step, steps) in zip(filters, following, strict=True)]
+    return np.array([each.guaranteed.epsilon for each in filters]), np.array(rounds, dtype=np.int64)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lrdp.accounting import Adjacency, Budget, Mechanism
+from lrdp.accounting import Adjacency, Budget, Mechanism, limits
+from lrdp.accounting.accountants import checked_history
 from lrdp.errors import InvalidInput
 from lrdp.ledger.books import Books
 from lrdp.ledger.choice import decode_choice
@@ -104,15 +105,6 @@ def report_of(books: Books) -> Report:
     )
 
 
-def _check(report: Report) -> None:
-    """Whether the figures can be those of a ledger."""
-    Budget(epsilon=report.epsilon, delta=report.delta)
-    decode_choice(report.filter)
-    counts = [report.seq, *report.history.values(), *report.following.values()]
-    if len(report.following) != 1 or not all(1 <= count < _MOST_STEPS for count in counts):
-        raise InvalidInput(f"entries and steps are counted from 1 to {_MOST_STEPS}, and one kind of round is the last")
-
-
 def read_report(line: str) -> Report:
     """The report in a line whose signature holds.
 
@@ -140,10 +132,22 @@ def read_report(line: str) -> Report:
             opening_key=opening_key,
             successors=decode_successors(successors),
         )
-        _check(report)
+        _check_figures(report)
     except (ValueError, OverflowError) as problem:
         raise InvalidInput(f"a report is a line of 13 or 15 fields, got {line[:60]!r}: {problem}.") from None
     own = report.keys[-1] == key and handed_over(ledger, opening_key, report.successors)
     if label != LABEL or not own or not is_signed(key, signature, text.encode()):
         raise InvalidInput(f"the report of {report.client!r} is not signed with the key it names: it is not counted.")
     return report
+
+
+def _check_figures(report: Report) -> None:
+    """What the operator's figures will rest on: a line that is signed may still be nonsense."""
+    Budget(epsilon=report.epsilon, delta=report.delta)
+    decode_choice(report.filter)
+    limits.whole("entries", report.seq, 1, "a ledger has a first entry")
+    history, following = checked_history(report.history), checked_history(report.following)
+    if len(following) != 1:
+        raise InvalidInput("a round to come has one mechanism")
+    if max(report.seq, *history.values(), *following.values()) >= _MOST_STEPS:
+        raise InvalidInput(f"entries and steps are counted below {_MOST_STEPS}: their sums would leave a column")

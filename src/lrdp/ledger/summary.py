@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from lrdp import __version__
 from lrdp.accounting import (
@@ -14,24 +15,28 @@ from lrdp.accounting import (
     Budget,
     History,
     Mechanism,
-    PldAccountant,
     PrivacySpent,
     RenyiAccountant,
+    SteadyAccountant,
 )
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
+from lrdp.ledger.decisions import tighter
 from lrdp.ledger.events import Reserved
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
+
+_ACCOUNTANTS: Final = (RenyiAccountant, SteadyAccountant)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """One client's books in figures.
 
-    ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps cost had they been fixed in
-    advance; ``recorded`` is what was computed, by which accountant, when the last charge was made.
+    ``guaranteed`` holds under adaptive participation, and so does ``without_voids``, were the voided charges counted;
+    ``spent`` is what the same steps cost had they been fixed in advance; ``recorded`` is what was computed, by which
+    accountant, when the last charge was made.
     """
 
     policy: Policy
@@ -81,7 +86,8 @@ def guess_rate(spent: PrivacySpent) -> float:
 
 def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
     """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1."""
-    log_delta = math.log(rows) + (rows - 1) * spent.epsilon + math.log(spent.delta)
+    growth = (rows - 1) * spent.epsilon if rows > 1 else 0.0  # one row of infinite ε: 0 times infinity is 0 here
+    log_delta = math.log(rows) + growth + math.log(spent.delta)
     return PrivacySpent(epsilon=rows * spent.epsilon, delta=math.exp(min(log_delta, 0.0)))
 
 
@@ -101,7 +107,7 @@ def summarize(books: Books) -> Summary:
         guaranteed=answer.guaranteed,
         spent=answer.spent,
         spent_elsewhere=_elsewhere(accountant, books.history, books.budget.delta),
-        without_voids=accountant.epsilon(_merged(books.history, books.voided), books.budget.delta),
+        without_voids=_without_voids(books),
         recorded=books.newest_charge,
         history=books.history,
         clip_norms=tuple(sorted(books.clip_norms)),
@@ -124,26 +130,30 @@ def rounds_left(books: Books, policy: Policy) -> int:
     last, rule = books.newest_charge, policy.mechanism
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
     low, high = 0, 1
-    while high < 1 << 40 and _fits(books, step, steps * high):
+    budget = tighter(books.budget, policy.budget.total)
+    while high < 1 << 40 and steps * high < 1 << 60 and _fits(books, budget, step, steps * high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _fits(books, step, steps * middle) else (low, middle)
+        low, high = (middle, high) if _fits(books, budget, step, steps * middle) else (low, middle)
     return low
 
 
-def _fits(books: Books, mechanism: Mechanism, steps: int) -> bool:
-    answer = books.choice.admit(books.budget, books.opened.adjacency, books.history, (mechanism, steps))
-    return answer.admitted and answer.guaranteed.epsilon <= books.budget.epsilon
+def _fits(books: Books, budget: Budget, mechanism: Mechanism, steps: int) -> bool:
+    answer = books.choice.admit(budget, books.opened.adjacency, books.history, (mechanism, steps))
+    return answer.admitted and answer.guaranteed.epsilon <= budget.epsilon
+
+
+def _without_voids(books: Books) -> PrivacySpent:
+    """By the same filter as what is guaranteed: the two stand side by side."""
+    history = _merged(books.history, books.voided)
+    return books.choice.filter(books.budget, books.opened.adjacency, history).guaranteed
 
 
 def _accountant(books: Books) -> Accountant:
-    adjacency = books.opened.adjacency
-    kinds: dict[str, Accountant] = {
-        RenyiAccountant.name: RenyiAccountant(adjacency=adjacency),
-        PldAccountant.name: PldAccountant(adjacency=adjacency),
-    }
-    return kinds[books.choice.accountant]
+    """One that always answers: a statement must not fail because a smaller δ than the budget's is not resolved."""
+    kinds: dict[str, type[Accountant]] = {accountant.name: accountant for accountant in _ACCOUNTANTS}
+    return kinds[books.choice.accountant](adjacency=books.opened.adjacency)
 
 
 def _elsewhere(accountant: Accountant, history: History, delta: float) -> tuple[PrivacySpent, ...]:
