@@ -10,6 +10,7 @@ import torch
 from ledger.worlds import STEP, World, policy, request, round_trip
 from lrdp.accounting import PrivacySpent
 from lrdp.errors import InvalidInput, PolicyRefused
+from lrdp.figures import AtMost
 from lrdp.ledger import void
 from lrdp.ledger.summary import for_group, guess_rate, summarize
 from lrdp.report.statement import SCHEMA, AuditBound, Statement, record
@@ -55,10 +56,12 @@ def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> 
     assert figures["mechanisms"][0]["steps"] == 117
     assert figures["mechanisms"][0]["noise_multiplier"] == STEP.noise_multiplier
     assert figures["without_voids"]["epsilon"] > figures["spent"]["epsilon"]
+    assert figures["guaranteed_without_voids"]["epsilon"] > figures["guaranteed"]["epsilon"]
     assert figures["audit"]["epsilon"] == 0.31
     assert set(figures) == {
         *"schema client unit max_rows_per_unit adjacency budget guaranteed spent spent_at_other_deltas group".split(),
-        *"without_voids recorded accountant membership_guess_rate mechanisms clip_norms charges refusals runs".split(),
+        *"without_voids guaranteed_without_voids recorded accountant membership_guess_rate mechanisms".split(),
+        *"clip_norms charges refusals runs".split(),
         *"adopted_heads suspended clock_went_back ledger policy_sha256 audit version points".split(),
     }
 
@@ -67,7 +70,7 @@ def test_an_upgraded_accountant_shows_both_values(statement: Statement) -> None:
     figures = record(statement)
     assert figures["recorded"]["accountant"].startswith("rdp lrdp/")
     point = next(point for point in statement.points if point.key == "epsilon")
-    assert f"{figures['recorded']['spent']:.4f} spent" in point.text
+    assert f"{AtMost(figures['recorded']['spent']):.4f} spent" in point.text
     assert "recomputed by rdp lrdp/" in point.text
 
 
@@ -135,7 +138,7 @@ def test_rows_per_unit_enlarge_epsilon(tmp_path: Path) -> None:
     epsilon, delta = summary.guaranteed.epsilon, summary.guaranteed.delta
     assert summary.group.epsilon == pytest.approx(3 * epsilon)
     assert summary.group.delta == pytest.approx(3 * math.exp(2 * epsilon) * delta)
-    assert f"ε = {3 * epsilon:.4g}" in text(Statement(summary=summary))
+    assert f"ε = {AtMost(3 * epsilon):.4f}" in text(Statement(summary=summary))
 
 
 def test_the_guess_rate_is_the_largest_of_all_tests() -> None:

@@ -19,6 +19,7 @@ from lrdp.accounting.pairs import DominatingPair, log_excess, renyi_divergence
 from lrdp.accounting.privacy_loss import LARGEST_EPSILON, LossDistribution, compose, connect_the_dots
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
 
 History = Mapping[Mechanism, int]
 
@@ -141,9 +142,9 @@ class PldAccountant:
         epsilon = max(direction.epsilon(delta) for direction in directions)
         if not math.isfinite(epsilon):
             lost = max(direction.infinity for direction in directions)
-            why = f"delta is below {lost:.1e}" if lost >= delta else f"epsilon is above {LARGEST_EPSILON:g}"
+            why = f"delta is below {AtMost(lost):.1e}" if lost >= delta else f"epsilon is above {LARGEST_EPSILON}"
             raise InvalidInput(
-                f"the pld accountant does not resolve delta={delta:g} after {sum(history.values())} steps, because "
+                f"the pld accountant does not resolve delta={delta} after {sum(history.values())} steps, because "
                 f"{why}: use the rdp accountant or a larger delta."
             )
         return PrivacySpent(epsilon=epsilon, delta=delta)
@@ -164,7 +165,7 @@ class PldAccountant:
         widest = max(high - low for low, high in ranges)
         if not widest < self.largest_loss:
             raise InvalidInput(
-                f"one step may lose up to {widest:.3g}, above the limit of {self.largest_loss:g} that the pld "
+                f"one step may lose up to {AtMost(widest):.3g}, above the limit of {self.largest_loss} that the pld "
                 f"accountant resolves: add noise or use the rdp accountant."
             )
         width = self._width(pairs, widest, steps)

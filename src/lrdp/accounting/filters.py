@@ -27,6 +27,7 @@ from lrdp.accounting.calibration import Budget
 from lrdp.accounting.conversion import best_on_grid, epsilon_at
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.errors import InvalidInput, OutOfReach
+from lrdp.figures import AtMost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class RenyiFilter:
         total = math.fsum(self.weights.values())
         if not total <= 1.0:
             raise InvalidInput(
-                f"weights must sum to at most 1, got {total:.17g}: orders that use all of delta each, exceed it."
+                f"weights must sum to at most 1, got {total!r}: orders that use all of delta each, exceed it."
             )
 
     @classmethod
@@ -130,8 +131,8 @@ class ReservedSlots:
         reserved = PldAccountant(adjacency=adjacency).epsilon(slots, budget.delta)
         if not reserved.epsilon <= budget.epsilon:
             raise OutOfReach(
-                f"the slots cost epsilon={reserved.epsilon:.6g}, above the budget of {budget.epsilon:g} at "
-                f"delta={budget.delta:g}: nothing was reserved; take fewer slots or more noise."
+                f"the slots cost epsilon={AtMost(reserved.epsilon)}, above the budget of {budget.epsilon} at "
+                f"delta={budget.delta}: nothing was reserved; take fewer slots or more noise."
             )
         return cls(budget=budget, adjacency=adjacency, slots=dict(slots), reserved=reserved)
 

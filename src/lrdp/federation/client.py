@@ -40,6 +40,7 @@ from lrdp.integrity import Verdict, Wire, client, quantise
 from lrdp.integrity.messages import NONCE_SIZE
 from lrdp.integrity.verdicts import rejection
 from lrdp.ledger import Head, Ledger, Reply
+from lrdp.screen import visible
 from lrdp.training import check_gradients, private_update
 
 _LOG: Final = logging.getLogger("lrdp.client")
@@ -221,5 +222,5 @@ class Participant:
         return ready
 
     def _declined(self, problem: Exception, code: str) -> Frame:
-        _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, problem)
+        _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))
         return to_frame(Declined(code=code, accept=self._accept))

@@ -36,7 +36,7 @@ class BudgetRule:
     def __post_init__(self) -> None:
         if not self.per_run.epsilon <= self.total.epsilon:
             raise InvalidInput(
-                f"per_run_epsilon must be at most epsilon={self.total.epsilon:g}, got {self.per_run.epsilon:g}: no run "
+                f"per_run_epsilon must be at most epsilon={self.total.epsilon}, got {self.per_run.epsilon}: no run "
                 f"may spend more than there is."
             )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import Final
 
 from lrdp import __version__
 from lrdp.accounting import (
     Accountant,
     Adjacency,
+    Answer,
     Budget,
     History,
     Mechanism,
@@ -18,6 +20,7 @@ from lrdp.accounting import (
     PrivacySpent,
     RenyiAccountant,
 )
+from lrdp.figures import AtLeast, AtMost, left
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.events import Reserved
@@ -25,13 +28,17 @@ from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
 
+_ENOUGH: Final = Decimal(2000)
+"""e to this times any δ is above 1."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """One client's books in figures.
 
     ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps cost had they been fixed in
-    advance; ``recorded`` is what was computed, by which accountant, when the last charge was made.
+    advance; ``without_voids`` is both, had nothing been voided; ``recorded`` is what was computed, by which accountant,
+    when the last charge was made.
     """
 
     policy: Policy
@@ -44,7 +51,7 @@ class Summary:
     guaranteed: PrivacySpent
     spent: PrivacySpent
     spent_elsewhere: tuple[PrivacySpent, ...]
-    without_voids: PrivacySpent
+    without_voids: Answer
     recorded: Reserved | None
     history: Mapping[Mechanism, int]
     clip_norms: tuple[float, ...]
@@ -59,12 +66,12 @@ class Summary:
     clock_fell: int
 
     @property
-    def left(self) -> float:
+    def left(self) -> AtLeast:
         """ε that is still to be spent, never below 0."""
-        return max(0.0, self.budget.epsilon - self.guaranteed.epsilon)
+        return left(self.budget.epsilon, self.guaranteed.epsilon)
 
     @property
-    def guess_rate(self) -> float:
+    def guess_rate(self) -> AtMost:
         """How often at most a guess at one record's membership is right, where chance is one half."""
         return guess_rate(self.guaranteed)
 
@@ -74,15 +81,21 @@ class Summary:
         return for_group(self.guaranteed, self.policy.identity.max_rows_per_unit)
 
 
-def guess_rate(spent: PrivacySpent) -> float:
+def guess_rate(spent: PrivacySpent) -> AtMost:
     """(e^ε + δ)/(1 + e^ε): no test of two equally likely neighbours is right more often."""
-    return (1 + spent.delta * math.exp(-spent.epsilon)) / (1 + math.exp(-spent.epsilon))
+    with localcontext(AtMost.context()):
+        shrunk = Decimal(-spent.epsilon).exp().next_minus() if spent.epsilon else Decimal(1)
+        return AtMost.of(min((1 + Decimal(spent.delta) * shrunk) / (1 + shrunk), Decimal(1)))
 
 
 def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
     """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1."""
-    log_delta = math.log(rows) + (rows - 1) * spent.epsilon + math.log(spent.delta)
-    return PrivacySpent(epsilon=rows * spent.epsilon, delta=math.exp(min(log_delta, 0.0)))
+    with localcontext(AtMost.context()):
+        epsilon = Decimal(spent.epsilon)
+        exponent = min((rows - 1) * epsilon, _ENOUGH) if rows > 1 else Decimal(0)
+        grown = exponent.exp().next_plus() if exponent else Decimal(1)
+        delta = min(rows * grown * Decimal(spent.delta), Decimal(1))
+        return PrivacySpent(epsilon=float(AtMost.of(rows * epsilon)), delta=float(AtMost.of(delta)))
 
 
 def summarize(books: Books) -> Summary:
@@ -101,7 +114,7 @@ def summarize(books: Books) -> Summary:
         guaranteed=answer.guaranteed,
         spent=answer.spent,
         spent_elsewhere=_elsewhere(accountant, books.history, books.budget.delta),
-        without_voids=accountant.epsilon(_merged(books.history, books.voided), books.budget.delta),
+        without_voids=books.choice.state(books.budget, books.opened.adjacency, _merged(books.history, books.voided)),
         recorded=books.newest_charge,
         history=books.history,
         clip_norms=tuple(sorted(books.clip_norms)),
