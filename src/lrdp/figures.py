@@ -21,19 +21,18 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
+from fractions import Fraction
 from typing import ClassVar, Final, Self
 
 _DIGITS: Final = 60
-"""Of exact arithmetic on bounds: enough that only its end, which is rounded to the safe side, is ever rounded."""
+"""Of arithmetic on bounds: its errors are far below a float's."""
 
 
 class Figure(float):
     """A number that is rounded to its own side; written in six digits where nothing else is said."""
 
     rounding: ClassVar[str]
-    unknown: ClassVar[float]
-    """What is printed of a NaN."""
-    outwards: ClassVar[float]
+    sign: ClassVar[int]
 
     @classmethod
     def context(cls) -> Context:
@@ -41,11 +40,12 @@ class Figure(float):
         return Context(prec=_DIGITS, rounding=cls.rounding)
 
     @classmethod
-    def of(cls, exact: Decimal) -> Self:
+    def of(cls, exact: Decimal | Fraction) -> Self:
         """The nearest float that is not on the wrong side of ``exact``."""
         near = float(exact)
-        wrong = Decimal(near) < exact if cls.outwards > 0 else Decimal(near) > exact
-        return cls(math.nextafter(near, cls.outwards) if wrong else near)
+        if math.isfinite(near) and (Fraction(exact) - Fraction(near)) * cls.sign > 0:
+            near = math.nextafter(near, cls.sign * math.inf)
+        return cls(near)
 
     def __str__(self) -> str:
         return format(self)
@@ -53,7 +53,7 @@ class Figure(float):
     def __format__(self, form: str) -> str:
         form = form or ".6g"
         if not math.isfinite(self):
-            return format(self.unknown if math.isnan(self) else float(self), form)
+            return format(self.sign * math.inf if math.isnan(self) else float(self), form)
         # The shortest text that reads back as this number is what is rounded: one that is short enough stays as it is.
         number = Decimal(repr(float(self)))
         if not form.endswith("g"):
@@ -67,21 +67,18 @@ class AtMost(Figure):
     """Rounded up."""
 
     rounding = ROUND_CEILING
-    unknown = math.inf
-    outwards = math.inf
+    sign = 1
 
 
 class AtLeast(Figure):
     """Rounded down."""
 
     rounding = ROUND_FLOOR
-    unknown = -math.inf
-    outwards = -math.inf
+    sign = -1
 
 
 def left(budget: float, spent: float) -> AtLeast:
     """What is left of a budget: never more than the true difference, and 0 where nothing is or nobody knows."""
-    if not spent < budget:
+    if not spent < budget < math.inf:
         return AtLeast(0.0)
-    with localcontext(AtLeast.context()):
-        return AtLeast.of(Decimal(budget) - Decimal(spent))
+    return AtLeast.of(Fraction(budget) - Fraction(spent))

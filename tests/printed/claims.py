@@ -11,6 +11,7 @@ from typing import Any, Final
 
 _NUMBER: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w|\.\d)")
 _HASH: Final = re.compile(r"\b[0-9a-f]{24,}\b")
+_ROUGHLY: Final = 1 + Fraction(1, 10**9)
 
 
 class Side(Enum):
@@ -23,20 +24,21 @@ class Side(Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """A number that may be printed. ``value`` is exact: of a float, the decimal that reads back as the float."""
+    """A number that may be printed; ``value`` is exact."""
 
     value: Fraction
     side: Side
 
     def fits(self, printed: str) -> bool:
-        excess = Fraction(printed) - self.value
+        """Whether it is this number, read back as a float: on its side, and within one unit of the last digit."""
+        excess = Fraction(float(printed)) - self.value
         if self.side is Side.WHOLE:
             return excess == 0
-        return 0 <= excess * self.side.value < unit(printed)
+        return 0 <= excess * self.side.value <= unit(printed) * _ROUGHLY
 
 
 def claim(value: float | int | Fraction, side: Side) -> Claim:
-    return Claim(Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value), side)
+    return Claim(Fraction(value), side)
 
 
 def up(*values: float | Fraction) -> list[Claim]:
@@ -77,7 +79,8 @@ def floats(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
     elif is_dataclass(value):
         for field in fields(value):
             yield from floats(getattr(value, field.name), f"{path}.{field.name}".lstrip("."))
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) or hasattr(value, "_asdict"):
+        value = value if isinstance(value, dict) else value._asdict()
         for key, item in value.items():
             yield from floats(item, f"{path}.{key}".lstrip("."))
     elif isinstance(value, list | tuple):

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from lrdp.errors import InvalidInput
 from lrdp.screen import visible
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
@@ -31,8 +32,18 @@ def print_record(record: Mapping[str, Any], as_json: bool) -> None:
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    """One JSON object on a line, in ASCII, with every number whole."""
-    print(json.dumps(record, allow_nan=False), flush=True)
+    """One JSON object on a line, in ASCII, with every number whole.
+
+    Raises:
+        InvalidInput: if a figure is infinite or no number, which JSON cannot say; nothing is printed then.
+    """
+    try:
+        line = json.dumps(record, allow_nan=False)
+    except ValueError:
+        raise InvalidInput(
+            "a figure is infinite or no number, which JSON cannot say: nothing was printed; ask without --json."
+        ) from None
+    print(line, flush=True)
 
 
 def print_line(text: str) -> None:
