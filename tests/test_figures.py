@@ -76,7 +76,13 @@ def unsafe(code: str) -> list[int]:
     ] + [number for number, line in enumerate(code.splitlines(), 1) if re.search(r"%[-+ #0]?\d*\.\d+[efgEFG]", line)]
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def shown_from() -> list[Path]:
+    """The package, and what else prints figures for people."""
+    folders = (SOURCE, *(Path(__file__).parents[1] / name for name in ("scripts", "apps", "examples")))
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", shown_from(), ids=lambda path: "/".join(path.parts[-3:]))
 def test_no_number_is_shortened_without_a_side(path: Path) -> None:
     assert unsafe(path.read_text(encoding="utf-8")) == []
 

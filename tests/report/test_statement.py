@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 
 from ledger.worlds import STEP, World, policy, request, round_trip
 from lrdp.accounting import PrivacySpent
-from lrdp.errors import InvalidInput, PolicyRefused
+from lrdp.errors import BudgetExceeded, InvalidInput, PolicyRefused
 from lrdp.figures import AtMost
 from lrdp.ledger import void
 from lrdp.ledger.summary import for_group, guess_rate, summarize
@@ -128,6 +129,21 @@ def test_an_empty_ledger_has_a_statement_too(tmp_path: Path) -> None:
     assert "Nothing was released yet" in text(statement)
     assert record(statement)["recorded"] is None
     assert html(statement)
+
+
+def test_what_is_left_shrinks_with_the_policy(tmp_path: Path) -> None:
+    world = World(folder=tmp_path)
+    with world.create() as ledger:
+        round_trip(ledger, request())
+        before = summarize(ledger.books)
+    with replace(world, rules=policy(epsilon="2.0", per_run_epsilon="2.0")).open() as ledger:
+        after = summarize(ledger.books)
+        for number in range(100, 100 + after.rounds_left):
+            round_trip(ledger, request(number, run="next"))
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(request(99, run="next"))
+    assert after.left == pytest.approx(before.left - 6.0)
+    assert 0 < after.rounds_left < before.rounds_left
 
 
 def test_rows_per_unit_enlarge_epsilon(tmp_path: Path) -> None:

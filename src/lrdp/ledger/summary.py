@@ -23,6 +23,7 @@ from lrdp.accounting import (
 from lrdp.figures import AtLeast, AtMost, left
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
+from lrdp.ledger.decisions import tighter
 from lrdp.ledger.events import Reserved
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
@@ -67,8 +68,8 @@ class Summary:
 
     @property
     def left(self) -> AtLeast:
-        """ε that is still to be spent, never below 0."""
-        return left(self.budget.epsilon, self.guaranteed.epsilon)
+        """ε that is still to be spent, of the budget that was opened or of less if the policy now says so."""
+        return left(tighter(self.budget, self.policy.budget.total).epsilon, self.guaranteed.epsilon)
 
     @property
     def guess_rate(self) -> AtMost:
@@ -136,18 +137,19 @@ def rounds_left(books: Books, policy: Policy) -> int:
         return 0
     last, rule = books.newest_charge, policy.mechanism
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
+    budget = tighter(books.budget, policy.budget.total)
     low, high = 0, 1
-    while high < 1 << 40 and _fits(books, step, steps * high):
+    while high < 1 << 40 and _fits(books, budget, step, steps * high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _fits(books, step, steps * middle) else (low, middle)
+        low, high = (middle, high) if _fits(books, budget, step, steps * middle) else (low, middle)
     return low
 
 
-def _fits(books: Books, mechanism: Mechanism, steps: int) -> bool:
-    answer = books.choice.admit(books.budget, books.opened.adjacency, books.history, (mechanism, steps))
-    return answer.admitted and answer.guaranteed.epsilon <= books.budget.epsilon
+def _fits(books: Books, budget: Budget, mechanism: Mechanism, steps: int) -> bool:
+    answer = books.choice.admit(budget, books.opened.adjacency, books.history, (mechanism, steps))
+    return answer.admitted and answer.guaranteed.epsilon <= budget.epsilon
 
 
 def _accountant(books: Books) -> Accountant:
