@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -28,9 +29,12 @@ class Claim:
 
     value: Fraction
     side: Side
+    near: float
 
     def fits(self, printed: str) -> bool:
         """Whether it is this number, read back as a float: on its side, and within one unit of the last digit."""
+        if not math.isclose(float(printed), self.near, rel_tol=1e-9, abs_tol=2 * float(unit(printed))):
+            return False  # most are not, and floats are quick
         excess = Fraction(float(printed)) - self.value
         if self.side is Side.WHOLE:
             return excess == 0
@@ -38,7 +42,7 @@ class Claim:
 
 
 def claim(value: float | int | Fraction, side: Side) -> Claim:
-    return Claim(Fraction(value), side)
+    return Claim(Fraction(value), side, float(value))
 
 
 def up(*values: float | Fraction) -> list[Claim]:
