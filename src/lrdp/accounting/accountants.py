@@ -21,6 +21,7 @@ from lrdp.accounting.pairs import DominatingPair, log_excess, renyi_divergence
 from lrdp.accounting.privacy_loss import LARGEST_EPSILON, LossDistribution, compose, connect_the_dots
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import Unsupported
+from lrdp.figures import AtMost
 
 History = Mapping[Mechanism, int]
 
@@ -163,9 +164,9 @@ class PldAccountant(Accountant):
         epsilon = max(direction.epsilon(delta) for direction in directions)
         if not math.isfinite(epsilon):
             lost = max(direction.infinity for direction in directions)
-            why = f"delta is below {lost:.1e}" if lost >= delta else f"epsilon is above {LARGEST_EPSILON:g}"
+            why = f"delta is below {AtMost(lost):.1e}" if lost >= delta else f"epsilon is above {LARGEST_EPSILON}"
             raise Unsupported(
-                f"the pld accountant does not resolve delta={delta:g} after {sum(steps.values())} steps, because "
+                f"the pld accountant does not resolve delta={delta} after {sum(steps.values())} steps, because "
                 f"{why}: use the rdp accountant or a larger delta."
             )
         return PrivacySpent(epsilon=epsilon, delta=delta)
@@ -186,7 +187,7 @@ class PldAccountant(Accountant):
         widest = max(high - low for low, high in ranges)
         if not widest < self.largest_loss:
             raise Unsupported(
-                f"one step may lose up to {widest:.3g}, above the limit of {self.largest_loss:g} that the pld "
+                f"one step may lose up to {AtMost(widest):.3g}, above the limit of {self.largest_loss} that the pld "
                 f"accountant resolves: add noise or use the rdp accountant."
             )
         width = self._width(pairs, widest, steps)

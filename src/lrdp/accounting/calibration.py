@@ -16,6 +16,7 @@ from lrdp.accounting import limits
 from lrdp.accounting.accountants import Accountant, PrivacySpent, RenyiAccountant
 from lrdp.accounting.mechanisms import Mechanism, SampledGaussian
 from lrdp.errors import OutOfReach, Unsupported
+from lrdp.figures import AtMost
 
 AnyMechanism = TypeVar("AnyMechanism", bound=Mechanism)
 AnySampled = TypeVar("AnySampled", bound=SampledGaussian)
@@ -55,7 +56,10 @@ class Calibrated(Generic[AnyMechanism]):
 def least_noise(
     mechanism: AnyMechanism, steps: int, budget: Budget, accountant: Accountant
 ) -> Calibrated[AnyMechanism]:
-    """``mechanism`` with the smallest σ, to one part in 10⁵, that keeps ``budget`` over ``steps`` steps."""
+    """``mechanism`` with the smallest σ of six digits that keeps ``budget`` over ``steps`` steps, to two parts in 10⁵.
+
+    Six digits, because σ is printed and copied: what people read is then the very number that was evaluated.
+    """
     _check_question(mechanism, budget, accountant)
     steps = limits.whole("steps", steps, 1, "no step needs no noise")
 
@@ -66,7 +70,7 @@ def least_noise(
     if too_little is not None:
         root = float(brentq(excess, too_little, enough, rtol=_TOLERANCE / 4, xtol=too_little * _TOLERANCE / 4))
         # The root may lie on either side: step up to the first that holds, never beyond what is known to hold.
-        candidates = [min(root * (1 + _TOLERANCE * up), enough) for up in (0.0, 0.25, 0.5, 1.0)]
+        candidates = [float(str(AtMost(min(root * (1 + _TOLERANCE * up), enough)))) for up in (0.0, 0.25, 0.5, 1.0)]
         enough = next((noise for noise in candidates if excess(noise) <= 0), enough)
     quiet = mechanism.with_noise(enough)
     return Calibrated(mechanism=quiet, spent=accountant.epsilon({quiet: steps}, budget.delta))
@@ -86,7 +90,7 @@ def most_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, acco
         low, high = high, high * 2 if low == 0 else high + 2 * (high - low)
         if high > _MOST_ROUNDS:
             raise OutOfReach(
-                f"more than {low} rounds keep epsilon={budget.epsilon:g}: with so much noise their number is no limit."
+                f"more than {low} rounds keep epsilon={budget.epsilon}: with so much noise their number is no limit."
             )
     while high - low > 1:
         middle = (low + high) // 2
@@ -155,7 +159,7 @@ def _bracket_noise(excess: Callable[[float], float], start: float, factor: float
         enough *= 2
         if enough > _MOST_NOISE:
             raise OutOfReach(
-                f"no noise multiplier up to {_MOST_NOISE:g} keeps this budget: take fewer steps, a larger epsilon or a "
+                f"no noise multiplier up to {_MOST_NOISE} keeps this budget: take fewer steps, a larger epsilon or a "
                 f"larger delta."
             )
     while enough > _LEAST_NOISE:

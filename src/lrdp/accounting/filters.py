@@ -30,6 +30,7 @@ from lrdp.accounting.conversion import best_on_grid, checked_order, epsilon_at
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput, OutOfReach, Unsupported
+from lrdp.figures import AtMost
 
 SPREAD: Final = dict.fromkeys((2.5, 4.0, 6.0, 9.0, 14.0, 22.0, 40.0, 80.0), 0.125)
 """Orders that fit any plan somewhat: at order 9 an eighth of δ costs 0.26 of ε."""
@@ -179,8 +180,8 @@ class ReservedSlots:
         made = cls(budget=budget, adjacency=adjacency, slots=slots)
         if not made.reserved.epsilon <= budget.epsilon:
             raise OutOfReach(
-                f"the slots cost epsilon={made.reserved.epsilon:.6g}, above the budget of {budget.epsilon:g} at "
-                f"delta={budget.delta:g}: nothing was reserved; take fewer slots or more noise."
+                f"the slots cost epsilon={AtMost(made.reserved.epsilon)}, above the budget of {budget.epsilon} at "
+                f"delta={budget.delta}: nothing was reserved; take fewer slots or more noise."
             )
         return made
 

@@ -63,7 +63,7 @@ def between(name: str, value: float, least: float, most: float, reason: str) -> 
     """Return ``value`` as a float if least ≤ value ≤ most."""
     number = _number(name, value)
     if not least <= number <= most:
-        raise InvalidInput(f"{name} must lie between {least:g} and {most:g}, got {value}: {reason}.")
+        raise InvalidInput(f"{name} must lie between {least} and {most}, got {value}: {reason}.")
     return number
 
 

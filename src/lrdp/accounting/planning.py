@@ -21,6 +21,7 @@ from lrdp.accounting.mechanisms import (
     TruncatedPoissonGaussian,
 )
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +110,8 @@ class Plan:
         best, paper = self.recommended, self.options[0]
         share = best.mechanism.noise_on_mean / paper.mechanism.noise_on_mean
         why = (
-            f"{best.label} puts the least noise on the mean ({best.mechanism.noise_on_mean:.4g}, {share:.0%} of "
-            f"{paper.label}) at a constant {best.mechanism.rows} rows in memory."
+            f"{best.label} puts the least noise on the mean ({AtMost(best.mechanism.noise_on_mean):.4g}, "
+            f"{AtMost(share):.0%} of {paper.label}) at a constant {best.mechanism.rows} rows in memory."
         )
         if isinstance(best.mechanism, TruncatedPoissonGaussian):
             why += f" It holds for data sets of at most {best.mechanism.dataset_size} records."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +10,10 @@ import typer
 from lrdp import files
 from lrdp.accounting import Budget, Training
 from lrdp.commands.fleet import print_fleet, reports_in
-from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.output import AsJson, print_json, print_page, print_record, say
 from lrdp.commands.peers import pinned
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
+from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, read_policy, void
 from lrdp.ledger.export import Verified, digests_at, verify, write_export
 from lrdp.ledger.fleet import FleetBooks, view
@@ -168,7 +168,7 @@ def adopt_head_command(
     with home.open() as ledger:
         adopted = adopt_head(ledger, _read_head(head), administrator)
         summary = summarize(ledger.books)
-    say(f"Charged {adopted.steps} steps of the costliest kind; ε left is {summary.left:.4f}.")
+    say(f"Charged {adopted.steps} steps of the costliest kind; ε left is {AtLeast(summary.left):.4f}.")
     print_record({"steps": adopted.steps, **(_figures(summary) if as_json else _in_short(summary))}, as_json)
 
 
@@ -210,7 +210,10 @@ def statement(
     if html is not None:
         html.write_text(statement_pages.html(made), encoding="utf-8")
         say(f"Wrote {html}.")
-    typer.echo(json.dumps(record(made), allow_nan=False) if as_json else statement_pages.text(made))
+    if as_json:
+        print_json(record(made))
+    else:
+        print_page(statement_pages.text(made))
 
 
 def _own_head(home: Home, path: Path | None, verified: Verified) -> Head | None:
@@ -232,10 +235,10 @@ def _in_short(summary: Summary) -> dict[str, Any]:
     """What a person looks for first."""
     return {
         "client": summary.client,
-        "budget": f"ε = {summary.budget.epsilon:g} at δ = {summary.budget.delta:g}, {summary.adjacency.value}",
-        "guaranteed": f"ε = {summary.guaranteed.epsilon:.4f} under any adaptivity",
-        "spent": f"ε = {summary.spent.epsilon:.4f} had it been fixed in advance",
-        "left": f"ε = {summary.left:.4f}, {summary.rounds_left} more rounds like the last",
+        "budget": f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, {summary.adjacency.value}",
+        "guaranteed": f"ε = {AtMost(summary.guaranteed.epsilon):.4f} under any adaptivity",
+        "spent": f"ε = {AtMost(summary.spent.epsilon):.4f} had it been fixed in advance",
+        "left": f"ε = {AtLeast(summary.left):.4f}, {summary.rounds_left} more rounds like the last",
         "charges": ", ".join(f"{count} {state.value}" for state, count in summary.states.items()) or "none",
         "refused": ", ".join(f"{count} {refusal.value}" for refusal, count in summary.refusals.items()) or "none",
         "adopted": summary.adopted,

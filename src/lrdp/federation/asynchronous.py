@@ -63,7 +63,7 @@ class BufferedAverage:
                     _record(result, coordinator, report, evaluate_fn)
             elif time.monotonic() - latest > timeout:
                 raise InvalidInput(
-                    f"no buffer of {self._buffer} came together in {timeout:g} seconds: start more clients, take a "
+                    f"no buffer of {self._buffer} came together in {timeout} seconds: start more clients, take a "
                     f"smaller buffer, or give those that are there more budget. {coordinator.round} are verified."
                 )
             else:

@@ -43,6 +43,7 @@ from lrdp.integrity.repeats import Repeats, same_roster, smaller_roster
 from lrdp.integrity.verdicts import rejection
 from lrdp.ledger import Head, Ledger, Reply
 from lrdp.ledger.policy import Retries
+from lrdp.screen import visible
 from lrdp.training import check_gradients, private_update
 
 _LOG: Final = logging.getLogger("lrdp.client")
@@ -241,5 +242,5 @@ class Participant:
             return ledger.books.seq
 
     def _declined(self, problem: Exception, code: str) -> Frame:
-        _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, problem)
+        _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))
         return to_frame(Declined(code=code, accept=self._accept))

@@ -14,6 +14,7 @@ from lrdp.accounting import (
     TruncatedPoissonGaussian,
 )
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, LrdpError, PolicyRefused, Unsupported
+from lrdp.figures import AtMost
 from lrdp.ledger.books import Books
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.refusals import Refusal
@@ -62,15 +63,15 @@ def policy_objection(policy: Policy, request: Request) -> Objection | None:
         return found
     limits: tuple[tuple[bool, Refusal, str, str, object, str], ...] = (
         (request.clip_norm <= rule.clip_norm, Refusal.CLIP_NORM, "mechanism.clip_norm", "clip norm", request.clip_norm,
-         f"at most {rule.clip_norm:g}"),
+         f"at most {rule.clip_norm}"),
         (request.clip_norm >= rule.min_clip_norm, Refusal.CLIP_NORM, _least_clip(policy), "clip norm",
-         request.clip_norm, f"at least {rule.min_clip_norm:g}"),
+         request.clip_norm, f"at least {rule.min_clip_norm}"),
         (request.steps <= rule.max_steps_per_round, Refusal.STEPS, "mechanism.max_steps_per_round", "steps",
          request.steps, f"at most {rule.max_steps_per_round}"),
         (request.model.size <= policy.model.max_bytes, Refusal.MODEL_SIZE, "model.max_bytes", "a model of bytes",
          request.model.size, f"at most {policy.model.max_bytes}"),
         (request.model.largest_weight <= policy.model.max_abs_weight, Refusal.MODEL_WEIGHTS, "model.max_abs_weight",
-         "a largest weight of", request.model.largest_weight, f"at most {policy.model.max_abs_weight:g} and finite"),
+         "a largest weight of", request.model.largest_weight, f"at most {policy.model.max_abs_weight} and finite"),
         (request.registry_sha256 == policy.peers.registry_sha256, Refusal.REGISTRY, "peers.registry_sha256",
          "the registry", request.registry_sha256[:12] or "none", f"{policy.peers.registry_sha256[:12] or 'none'}"),
         (request.server in (policy.peers.server_keys or ("",)), Refusal.SERVER, "peers.server_keys", "the server",
@@ -94,9 +95,9 @@ def _mechanism_objection(policy: Policy, asked: Mechanism) -> Objection | None:
     if type(asked) is not type(costliest):
         return Refusal.SAMPLING, _broken(policy, "mechanism.sampling", f"{asked.name} sampling", costliest.name)
     if not asked.noise_multiplier >= costliest.noise_multiplier:
-        text = f"noise {asked.noise_multiplier:g}"
+        text = f"noise {asked.noise_multiplier}"
         return Refusal.NOISE, _broken(
-            policy, "mechanism.min_noise_multiplier", text, f"at least {costliest.noise_multiplier:g}"
+            policy, "mechanism.min_noise_multiplier", text, f"at least {costliest.noise_multiplier}"
         )
     return _SIZES[type(costliest)](policy, asked, costliest)
 
@@ -162,8 +163,8 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
         return Decision(
             refusal=Refusal.BUDGET,
             sentence=_free(
-                f"{request.steps} steps do not fit the budget: ε={after.guaranteed.epsilon:.4f} of {total.epsilon:g} "
-                f"is spent or reserved at δ={total.delta:g} ({policy.where('budget.epsilon')})"
+                f"{request.steps} steps do not fit the budget: ε={AtMost(after.guaranteed.epsilon):.4f} of "
+                f"{total.epsilon} is spent or reserved at δ={total.delta} ({policy.where('budget.epsilon')})"
             ),
         )
     share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
@@ -174,8 +175,8 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
         return Decision(
             refusal=Refusal.RUN_QUOTA,
             sentence=_free(
-                f"{request.steps} steps do not fit the share of {_whose(request)}: ε={quota.guaranteed.epsilon:.4f} of "
-                f"{share.epsilon:g} is spent ({policy.where('budget.per_run_epsilon')})"
+                f"{request.steps} steps do not fit the share of {_whose(request)}: "
+                f"ε={AtMost(quota.guaranteed.epsilon):.4f} of {share.epsilon} is spent ({policy.where('budget.per_run_epsilon')})"
             ),
         )
     return Decision(after=after)

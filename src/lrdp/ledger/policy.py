@@ -49,7 +49,7 @@ class BudgetRule:
         limits.made_by("per_run", self.per_run, Budget)
         if not self.per_run.epsilon <= self.total.epsilon:
             raise InvalidInput(
-                f"per_run_epsilon must be at most epsilon={self.total.epsilon:g}, got {self.per_run.epsilon:g}: no run "
+                f"per_run_epsilon must be at most epsilon={self.total.epsilon}, got {self.per_run.epsilon}: no run "
                 f"may spend more than there is."
             )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Final
 
 from lrdp import files
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Mechanism, RenyiAccountant, Training, least_noise
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
 from lrdp.ledger.administration import rotate_key
 from lrdp.ledger.choice import OrdersChoice
 from lrdp.ledger.export import verify
@@ -47,7 +47,7 @@ clip_norm = 1.0
 # The shortest that a server may ask to cut it to: a smaller one would spend the budget on updates that say nothing.
 min_clip_norm = 0.1
 # The least noise, over the clip norm: enough for {rounds} rounds of {local_steps} steps within epsilon.
-min_noise_multiplier = {noise!r}
+min_noise_multiplier = {noise}
 # The most local steps in one round. Every step is charged.
 max_steps_per_round = {local_steps}
 # A public lower bound of the number of records: what is charged depends on it, never on the true number. State one
@@ -132,7 +132,7 @@ def write_policy(home: Home, identity: Identity, training: Training, peers: Peer
         batch_size=training.batch_size,
         rounds=training.rounds,
         local_steps=training.local_steps,
-        noise=ceil(found.noise_multiplier * 1000) / 1000,
+        noise=f"{AtMost(found.noise_multiplier):.3f}",
         dataset_size=training.dataset_size,
         peers=peers_lines(peers or PeersRule()),
     )
