@@ -77,6 +77,7 @@ def report(
         filter=choice.encode(),
         history=used,
         following={STEP: 7},
+        opening_key="",
     )
 
 
@@ -207,8 +208,8 @@ def test_what_voids_would_have_cost_is_read_from_the_filter_too(tmp_path: Path) 
         charged = summarize(ledger.books)
         void(ledger, receipt.entry, "the process died before training", world.administrator)
         after = summarize(ledger.books)
-    assert after.guaranteed == before.guaranteed == before.without_voids
-    assert after.without_voids == charged.guaranteed, "and not the smaller figure for steps fixed in advance"
+    assert after.guaranteed == before.guaranteed == before.without_voids.guaranteed
+    assert after.without_voids.guaranteed == charged.guaranteed, "and not the smaller figure for steps fixed in advance"
     assert charged.guaranteed.epsilon > charged.spent.epsilon
 
 

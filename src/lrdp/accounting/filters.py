@@ -75,7 +75,7 @@ def checked_weights(weights: Mapping[float, float]) -> dict[float, float]:
     total = math.fsum(shares.values())
     if not total <= 1.0:
         raise InvalidInput(
-            f"weights must sum to at most 1, got {total:.17g}: orders that use all of delta each, exceed it."
+            f"weights must sum to at most 1, got {total!r}: orders that use all of delta each, exceed it."
         )
     return shares
 

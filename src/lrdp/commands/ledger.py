@@ -67,7 +67,9 @@ def init(
     if home.policy.exists():
         say(f"{home.policy} is kept as it is.")
         if registry is not None:
-            say(f"These lines would pin what you named:\n\n{peers_lines(peers)}")
+            say("These lines would pin what you named:")
+            for line in peers_lines(peers).splitlines():
+                say(line)
     else:
         training = Training(
             dataset_size=dataset_size,

@@ -176,7 +176,8 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
             refusal=Refusal.RUN_QUOTA,
             sentence=_free(
                 f"{request.steps} steps do not fit the share of {_whose(request)}: "
-                f"ε={AtMost(quota.guaranteed.epsilon):.4f} of {share.epsilon} is spent ({policy.where('budget.per_run_epsilon')})"
+                f"ε={AtMost(quota.guaranteed.epsilon):.4f} of {share.epsilon} is spent "
+                f"({policy.where('budget.per_run_epsilon')})"
             ),
         )
     return Decision(after=after)

@@ -81,7 +81,7 @@ class MechanismRule:
         )
         if not self.min_clip_norm <= self.clip_norm:
             raise InvalidInput(
-                f"min_clip_norm must be at most clip_norm={self.clip_norm:g}, got {self.min_clip_norm:g}: no request "
+                f"min_clip_norm must be at most clip_norm={self.clip_norm}, got {self.min_clip_norm}: no request "
                 f"could keep both."
             )
 
