@@ -37,6 +37,15 @@ def test_all_turned_bits_are_noticed_or_change_nothing(name: str) -> None:
     _held(name, MANY)
 
 
+def test_a_turned_bit_that_hides_the_newest_entries_is_noticed() -> None:
+    """The number of a page's entries: with one bit less the chain still holds, and what was spent would be less."""
+    kept = KEPT["ledger, verified"]
+    counts = [8 * (page + place) for page in range(0, len(kept.data), 4096) for place in (3, 4)]
+    count = outcomes(kept, [bit + shift for bit in counts for shift in range(8)])
+    assert not count["other"]
+    assert count["refused"] >= 16, "at least all of the one page that holds them"
+
+
 def test_every_bit_of_a_schema_is_noticed() -> None:
     """Where SQLite's own words stand, a turned bit ended in an exception that nobody had named."""
     kept = KEPT["ledger, verified"]
