@@ -38,6 +38,7 @@ from lrdp.integrity.encoding import Reader, fields, unpack
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
 from lrdp.integrity.receipts import Receipt
 from lrdp.integrity.registry import Registry, encoded_digest
+from lrdp.integrity.repeats import Stands
 from lrdp.integrity.schemes import read_sketch_client
 from lrdp.integrity.sealing import read_pledges, unseal
 from lrdp.integrity.session import Parameters, Session, named_registry
@@ -191,13 +192,14 @@ def _integrity() -> dict[str, Decoder]:
         "session.Parameters.decode": (Parameters.decode, session.parameters.encode()),
         "messages.Pledge.decode": (Pledge.decode, scene.publish.header.roster[0].encode()),
         "receipts.Receipt.decode": (Receipt.decode, receipt.encode()),
+        "repeats.Stands.decode": (Stands.decode, ready.stands.encode()),
         "registry.Registry.decode": (Registry.decode, session.registry.encode()),
         "registry.encoded_digest": (encoded_digest, session.registry.encode()),
         "session.Session.decode": (Session.decode, session.encode()),
         "session.named_registry": (named_registry, session.encode()),
         "messages.Tag.decode": (Tag.decode, played.tags[0].encode()),
         "messages.Train.decode": (Train.decode, scene.gathering.train.encode()),
-        "sealing.unseal": (lambda data: unseal(data, {"Ready": 7}), states.encode_client(ready)),
+        "sealing.unseal": (lambda data: unseal(data, {"Ready": 8}), states.encode_client(ready)),
         "sealing.read_pledges": (read_pledges, scene.publish.header.roster[0].encode()),
         "states.decode_client": (lambda data: states.decode_client(data, me, vectors), states.encode_client(ready)),
         "states.decode_server": (

@@ -66,10 +66,13 @@ def _append(path: Path, line: str) -> None:
 def _read_heads(path: Path) -> dict[str, str]:
     """By name; what cannot be read is not forgotten in silence, for a rollback would go unnoticed."""
     try:
-        data = files.read(path, _MOST_BYTES)
-        heads = json_object(data.decode("ascii") if data.isascii() else "", _MOST_BYTES)
+        heads = json_object(_ascii(files.read(path, _MOST_BYTES)), _MOST_BYTES)
         return {name: Head.decode(str(head)).encode() for name, head in heads.items()}
     except OSError as problem:
         raise InvalidInput(f"the heads in {path} cannot be read: {problem.strerror}.") from None
     except (InvalidInput, NotVerified) as problem:
         raise InvalidInput(f"the heads in {path} are damaged, so restore the file: {problem}") from None
+
+
+def _ascii(data: bytes) -> str:
+    return data.decode("ascii") if data.isascii() else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -180,7 +180,7 @@ def _pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
 def _secret(block: bytes, kind: type[Ed25519PrivateKey] | type[X25519PrivateKey], path: Path) -> bytes:
     try:
         key = serialization.load_pem_private_key(block, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
         raise InvalidInput(f"{path} holds a damaged PEM block.") from None
     if not isinstance(key, kind):
         raise InvalidInput(f"{path} must hold an Ed25519 key, then an X25519 key.")

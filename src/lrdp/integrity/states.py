@@ -94,9 +94,8 @@ def decode_client(data: bytes, identity: Identity, vectors: Vectors) -> ClientSt
     position, attempt, model = read_place(parts[:PLACE_FIELDS], identity, vectors)
     own, stands, *rest = parts[PLACE_FIELDS:]
     scheme = _client_scheme(position.session, identity, own)
-    ready = Ready(
-        identity=identity, scheme=scheme, position=position, model=model, attempt=attempt, stands=Stands.decode(stands)
-    )
+    shown = Stands.decode(stands)
+    ready = Ready(identity=identity, scheme=scheme, position=position, model=model, attempt=attempt, stands=shown)
     if name == "Ready":
         return ready
     begun = Begun(ready=ready, train=Train.decode(rest[0]))
@@ -120,16 +119,9 @@ def _read_committed(begun: Begun, parts: Iterable[bytes], vectors: Vectors) -> C
     sent = handed_back(vectors, "sent") if hidden else values
     if hidden and aggregate_hash(values) != hidden:
         raise rejection(Verdict.MALFORMED, "the values handed back are not those that were saved")
-    update = checked_update(begun.ready.position, Pledge.decode(own), nonce, sent)
-    return Committed(
-        begun=begun,
-        update=as_number(given),
-        pledge=update.pledge,
-        nonce=nonce,
-        values=values,
-        sent=sent,
-        pledges=read_pledges(pledges),
-    )
+    pledge = checked_update(begun.ready.position, Pledge.decode(own), nonce, sent).pledge
+    bound = Committed(begun=begun, update=as_number(given), pledge=pledge, nonce=nonce, values=values, sent=sent)
+    return replace(bound, pledges=read_pledges(pledges))
 
 
 def _read_tagged(committed: Committed, parts: Iterable[bytes], vectors: Vectors) -> Tagged:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -37,7 +37,7 @@ class SigningKey:
             raise InvalidInput(f"there is no key at {path}: make one with `lrdp init`, or name where it is.") from None
         except OSError as problem:
             raise InvalidInput(f"the key {path} cannot be read: {problem.strerror}.") from None
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
             raise InvalidInput(f"the key {path} holds a damaged PEM block: restore it from the backup.") from None
         if not isinstance(private, Ed25519PrivateKey):
             raise InvalidInput(f"the key {path} is not an Ed25519 key: make one with `lrdp init`.")
