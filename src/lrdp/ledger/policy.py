@@ -61,7 +61,7 @@ class MechanismRule:
     def __post_init__(self) -> None:
         limits.keep(
             self,
-            costliest=limits.made_by("costliest", self.costliest, SampledGaussian),
+            costliest=limits.derived_from("costliest", self.costliest, SampledGaussian),
             clip_norm=limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add"),
             max_steps_per_round=limits.whole(
                 "max_steps_per_round", self.max_steps_per_round, 1, "no step, no training"
