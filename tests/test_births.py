@@ -248,9 +248,27 @@ def look_alike(value: object) -> object:
     return Double()
 
 
+def disguises(valid: object) -> list[object]:
+    """A value of a type that was derived from that of ``valid``, to answer differently."""
+    if type(valid) not in (Budget, PrivacySpent, Training, Option, ReceivedModel, BudgetRule, MechanismRule):
+        return []
+    kind = type(type(valid).__name__, (type(valid),), {})
+    return [kind(**{field.name: getattr(valid, field.name) for field in fields(valid)})]
+
+
 def wrong_for(valid: object) -> list[object]:
     """Whatever is not of the type of ``valid``, and looks like it."""
-    wrong: list[object] = [None, b"x", object(), Other.REPLACE_ONE, look_alike(valid), 1j, type, 10**5000]
+    wrong: list[object] = [
+        *disguises(valid),
+        None,
+        b"x",
+        object(),
+        Other.REPLACE_ONE,
+        look_alike(valid),
+        1j,
+        type,
+        10**5000,
+    ]
     wrong += [] if type(valid) is str else ["replace-one", "bogus", "", Text("add-remove")]
     wrong += [] if type(valid) is bool else [True, np.True_]
     if type(valid) in (int, float):

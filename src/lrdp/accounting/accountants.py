@@ -29,8 +29,8 @@ History = Mapping[Mechanism, int]
 def checked_history(history: History) -> dict[Mechanism, int]:
     """The history in plain numbers; refused if anything in it is not a mechanism with a number of steps."""
     return {
-        limits.made_by("mechanism", mechanism, Mechanism): limits.whole("steps", steps, 1, "steps are counted")
-        for mechanism, steps in limits.made_by("history", history, Mapping).items()  # type: ignore[type-abstract]
+        limits.derived_from("mechanism", mechanism, Mechanism): limits.whole("steps", steps, 1, "steps are counted")
+        for mechanism, steps in limits.derived_from("history", history, Mapping).items()  # type: ignore[type-abstract]
     }
 
 

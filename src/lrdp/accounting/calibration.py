@@ -49,7 +49,7 @@ class Calibrated(Generic[AnyMechanism]):
     spent: PrivacySpent
 
     def __post_init__(self) -> None:
-        limits.made_by("mechanism", self.mechanism, Mechanism)
+        limits.derived_from("mechanism", self.mechanism, Mechanism)
         limits.made_by("spent", self.spent, PrivacySpent)
 
 
@@ -106,7 +106,7 @@ def quietest_batch(
     At equal noise on the mean the quietest batch is the one with the smallest ε, so candidates are compared without
     calibrating each of them.
     """
-    limits.made_by("with_batch", with_batch, Callable)  # type: ignore[arg-type]
+    limits.derived_from("with_batch", with_batch, Callable)  # type: ignore[arg-type]
     largest = limits.whole("largest batch", largest, 1, "an empty batch trains nothing")
     start = least_noise(with_batch(max(1, largest * 3 // 4)), steps, budget, accountant).mechanism
 
@@ -123,9 +123,9 @@ def quietest_batch(
 
 
 def _check_question(mechanism: Mechanism, budget: Budget, accountant: Accountant) -> None:
-    limits.made_by("mechanism", mechanism, Mechanism)
+    limits.derived_from("mechanism", mechanism, Mechanism)
     limits.made_by("budget", budget, Budget)
-    limits.made_by("accountant", accountant, Accountant)  # type: ignore[type-abstract]
+    limits.derived_from("accountant", accountant, Accountant)  # type: ignore[type-abstract]
 
 
 def _noise_to_try(mechanism: Mechanism, steps: int, budget: Budget, accountant: Accountant) -> tuple[float, float]:

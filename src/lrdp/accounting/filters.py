@@ -68,7 +68,7 @@ def checked_weights(weights: Mapping[float, float]) -> dict[float, float]:
     """Orders and their shares of δ in plain numbers; refused unless the shares sum to at most 1."""
     shares = {
         checked_order(order): limits.positive("weight", weight, "an order without a share of delta admits nothing")
-        for order, weight in limits.made_by("weights", weights, Mapping).items()  # type: ignore[type-abstract]
+        for order, weight in limits.derived_from("weights", weights, Mapping).items()  # type: ignore[type-abstract]
     }
     if not shares:
         raise InvalidInput("weights must name at least one order, got none: a filter commits to orders in advance.")
@@ -192,7 +192,7 @@ class ReservedSlots:
 
     def left(self, mechanism: Mechanism) -> int:
         """How many steps of a kind are still to be used: none once anything went beyond the slots."""
-        limits.made_by("mechanism", mechanism, Mechanism)
+        limits.derived_from("mechanism", mechanism, Mechanism)
         return self.slots.get(mechanism, 0) - self.used.get(mechanism, 0) if self._is_within() else 0
 
     def charge(self, mechanism: Mechanism, steps: int) -> tuple[ReservedSlots, Answer]:
@@ -232,6 +232,6 @@ def _paid(adjacency: Adjacency, slots: tuple[tuple[Mechanism, int], ...], delta:
 
 
 def _with(history: History, mechanism: Mechanism, steps: int) -> dict[Mechanism, int]:
-    limits.made_by("mechanism", mechanism, Mechanism)
+    limits.derived_from("mechanism", mechanism, Mechanism)
     steps = limits.whole("steps", steps, 1, "a charge is for steps to be taken")
     return {**history, mechanism: history.get(mechanism, 0) + steps}

@@ -39,7 +39,7 @@ class Fleet:
     def __post_init__(self) -> None:
         limits.made_by("adjacency", self.adjacency, Adjacency)
         for mechanism in limits.made_by("mechanisms", self.mechanisms, tuple):
-            limits.made_by("mechanism", mechanism, Mechanism)
+            limits.derived_from("mechanism", mechanism, Mechanism)
         for name in ("starts", "numbers", "steps"):
             column = np.asarray(limits.made_by(name, getattr(self, name), np.ndarray))
             if column.ndim != 1 or column.dtype.kind not in "iu":

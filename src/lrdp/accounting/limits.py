@@ -36,12 +36,21 @@ def keep(value: object, **checked: object) -> None:
 
 
 def made_by(name: str, value: object, kind: type[Kind]) -> Kind:
-    """Return ``value`` if its own type is ``kind``, or derived from it; what only looks like one is refused.
+    """Return ``value`` if its type is ``kind`` itself; what only looks like one is refused.
 
     ``isinstance`` asks the value, and a look-alike answers as it likes; an enumeration is compared by identity, so a
     text that equals a member's would be taken for the *other* member.
     """
-    if not issubclass(type(value), kind):
+    return _typed(name, value, kind, type(value) is kind)
+
+
+def derived_from(name: str, value: object, kind: type[Kind]) -> Kind:
+    """The same for a kind that is there to be derived from."""
+    return _typed(name, value, kind, issubclass(type(value), kind))
+
+
+def _typed(name: str, value: object, kind: type[Kind], is_one: bool) -> Kind:
+    if not is_one:
         members = f" ({', '.join(map(str, kind))})" if issubclass(kind, Enum) else ""
         raise InvalidInput(
             f"{name} must be of the type {kind.__name__}{members}, got {brief(value)}, a {type(value).__name__}: a "

@@ -63,8 +63,8 @@ class Option:
     rounds_at_equal_noise: int  # with as much noise on the mean as the plan's first option
 
     def __post_init__(self) -> None:
-        limits.made_by("accountant", self.accountant, Accountant)  # type: ignore[type-abstract]
-        limits.made_by("mechanism", self.mechanism, SampledGaussian)
+        limits.derived_from("accountant", self.accountant, Accountant)  # type: ignore[type-abstract]
+        limits.derived_from("mechanism", self.mechanism, SampledGaussian)
         for name in ("spent", "one_round"):
             limits.made_by(name, getattr(self, name), PrivacySpent)
         for name in ("rounds_affordable", "rounds_at_equal_noise"):

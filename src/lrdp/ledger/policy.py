@@ -70,7 +70,7 @@ class MechanismRule:
     def __post_init__(self) -> None:
         limits.keep(
             self,
-            costliest=limits.made_by("costliest", self.costliest, SampledGaussian),
+            costliest=limits.derived_from("costliest", self.costliest, SampledGaussian),
             clip_norm=limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add"),
             min_clip_norm=limits.positive(
                 "min_clip_norm", self.min_clip_norm, "a step that moves nothing is paid for all the same"

@@ -84,7 +84,7 @@ class Request:
             self,
             round=limits.whole("round", self.round, 0, "rounds are counted"),
             model=limits.made_by("model", self.model, ReceivedModel),
-            mechanism=limits.made_by("mechanism", self.mechanism, Mechanism),
+            mechanism=limits.derived_from("mechanism", self.mechanism, Mechanism),
             steps=limits.whole("steps", self.steps, 1, "a charge is for steps to be taken"),
             clip_norm=limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add"),
         )
