@@ -83,6 +83,7 @@ def found() -> set[str]:
 
 
 ELSEWHERE: Mapping[str, str] = {
+    "accounting.filters.readings": "what filters say, no bytes",
     "federation.flower.from_message": "Flower's own records; tests/federation/test_hostile_bytes.py",
     "federation.nodes.read_reply": "from_message, then read_message",
     "integrity.client.Tagged.ready": "reads nothing",
