@@ -328,12 +328,12 @@ class Explorer:
         for hello in self._greetings:
             yield ("greet", hello.nonce), hello
         if disk.session in list(self._sessions)[: self._scope.sessions]:
-            yield from self._orders(name, disk)
+            yield from self._orders(disk)
             yield from self._announcements(name, disk.state, known)
             yield from self._closings(disk.state, known)
             yield from self._receipts(disk.state, known)
 
-    def _orders(self, name: str, disk: Disk) -> Iterator[tuple[Label, Question]]:
+    def _orders(self, disk: Disk) -> Iterator[tuple[Label, Question]]:
         session = Session.decode(self._sessions[disk.session].session)
         position, model = genesis(session, model_hash(FIRST_MODEL)), raw(FIRST_MODEL)
         if disk.state is not None:
@@ -341,14 +341,14 @@ class Explorer:
         if position.round >= self._scope.rounds:
             return
         attempts, renewals = range(self._scope.attempts), range(self._scope.renewals)
-        for attempt, renewal, invited in itertools.product(attempts, renewals, self._rosters(name)):
+        for attempt, renewal in itertools.product(attempts, renewals):
             place = {"session": session.digest, "round": position.round, "head": position.head}
-            unsigned = Train(**place, attempt=attempt, invited=invited)  # type: ignore[arg-type]
+            unsigned = Train(**place, attempt=attempt, invited=self._names)  # type: ignore[arg-type]
             train = replace(unsigned, signature=self._cast.server.sign(b"train/v1", unsigned.unsigned))
             order = Order(steps=1, renewal=renewal or None).encode()
             signature = sign_order(self._cast.server, position, order)
             work = Work(order=order, signature=signature, train=Wire(position).train(train), model=model)
-            yield ("order", position.head, attempt, renewal, invited), work
+            yield ("order", position.head, attempt, renewal), work
 
     def _rosters(self, name: str) -> list[tuple[str, ...]]:
         sizes = range(3 if self._scope.rosters else len(self._names), len(self._names) + 1)

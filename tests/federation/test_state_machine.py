@@ -47,7 +47,7 @@ SLOW = [
     Scope(),
     Scope(attempts=1, renewals=2, altered=False),
     Scope(attempts=1, rounds=2, sessions=2, altered=False),
-    Scope(attempts=1, clients=4, rosters=True, altered=False),
+    Scope(attempts=1, clients=4, rosters=True, altered=False),  # any three, or all four
 ]
 
 
