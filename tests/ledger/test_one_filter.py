@@ -100,14 +100,14 @@ def check(seed: int, count: int) -> None:
         for row, (choice, budget, _, used) in enumerate(chosen):
             answer = choice.state(budget, adjacency, used)
             assert seen.guaranteed[row] == pytest.approx(answer.guaranteed.epsilon, rel=1e-9, abs=1e-12)
-            assert answer.spent.epsilon * (1 - 1e-9) <= seen.spent[row] <= seen.guaranteed[row]
+            assert answer.spent.epsilon * (1 - 1e-3) <= seen.spent[row] <= seen.guaranteed[row]
             assert seen.left[row] == pytest.approx(max(0.0, budget.epsilon - answer.guaranteed.epsilon), abs=1e-9)
             if seen.rounds[row] < 40:
                 assert seen.rounds[row] == affordable(choice, budget, adjacency, used)
 
 
 def test_a_fleets_row_is_what_the_ledgers_own_filter_says() -> None:
-    check(seed=20261116, count=40)
+    check(seed=20261116, count=80)
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ ORDERS: FloatArray = np.array(
 )
 """The fixed orders of tables and filters: integers where they are cheap, dense where the optimum usually lies."""
 
-_LOWEST, _HIGHEST = 1 + 2.0**-10, 2.0**16
+_LOWEST, _HIGHEST = 1 + 2.0**-14, 2.0**16
 
 
 @dataclass(frozen=True)

@@ -191,14 +191,14 @@ class ReservedSlots:
         return _paid(self.adjacency, tuple(self.slots.items()), self.budget.delta)
 
     def left(self, mechanism: Mechanism) -> int:
-        """How many steps of a kind are still to be used: none once anything went beyond the slots."""
+        """How many steps of a kind :meth:`charge` would still admit."""
         limits.derived_from("mechanism", mechanism, Mechanism)
-        return self.slots.get(mechanism, 0) - self.used.get(mechanism, 0) if self._is_within() else 0
+        return self.slots.get(mechanism, 0) - self.used.get(mechanism, 0) if self._is_open() else 0
 
     def charge(self, mechanism: Mechanism, steps: int) -> tuple[ReservedSlots, Answer]:
         """Use up ``steps`` slots and return the filter after them; the same filter if so many are not left."""
         after = replace(self, used=_with(self.used, mechanism, steps))
-        if after._is_within() and self.reserved.epsilon <= self.budget.epsilon:
+        if after._is_open():
             return after, after.answer()
         return self, self.answer(admitted=False)
 
@@ -209,6 +209,9 @@ class ReservedSlots:
         # What holds under adaptivity holds without: the slots may be resolved where what was used of them is not.
         spent = min(spent, guaranteed, key=lambda bound: bound.epsilon)
         return Answer(admitted=admitted, guaranteed=guaranteed, spent=spent)
+
+    def _is_open(self) -> bool:
+        return self._is_within() and self.reserved.epsilon <= self.budget.epsilon
 
     def _is_within(self) -> bool:
         return all(steps <= self.slots.get(mechanism, 0) for mechanism, steps in self.used.items())

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 FloatArray = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Indices = NDArray[np.int64]
+Rows = Indices | slice
 Kernel = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 Nodes = Callable[[FloatArray, float], tuple[FloatArray, FloatArray]]
 
@@ -83,7 +84,7 @@ def _sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray)
 
 
 def _replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
-    def integral(rows: Rows, group: Rows) -> FloatArray:
+    def integral(rows: Rows, group: Indices) -> FloatArray:
         forward = _integrate(probability[rows], deviation[rows], orders[group], _panels)
         backward = _integrate(probability[rows], deviation[rows], 1 - orders[group], _panels)
         return np.asarray(np.logaddexp(forward, backward))
@@ -92,15 +93,18 @@ def _replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray
 
 
 def _by_integrals(
-    result: FloatArray, orders: FloatArray, integral: Callable[[Rows, Rows], FloatArray], deviation: FloatArray
+    result: FloatArray, orders: FloatArray, integral: Callable[[Rows, Indices], FloatArray], deviation: FloatArray
 ) -> FloatArray:
     """Fill in the orders above 1; the unsampled Gaussian's where an integral would need millions of nodes."""
     for group in _groups(orders):
         is_near = orders[group].max() <= _MOST_NODES * np.minimum(deviation, 1.0) ** 2
-        near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)
-        if len(near):
+        if is_near.all():
+            result[:, group] = integral(slice(None), group)
+            continue
+        result[:, group] = _bare(deviation, orders[group])
+        if is_near.any():
+            near = np.flatnonzero(is_near)
             result[np.ix_(near, group)] = integral(near, group)
-        result[np.ix_(far, group)] = _bare(deviation[far], orders[group])
     return result
 
 
