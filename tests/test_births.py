@@ -52,7 +52,7 @@ from lrdp.accounting import (
 from lrdp.accounting.conversion import checked_orders
 from lrdp.errors import InvalidInput
 from lrdp.ledger import OrdersChoice, Policy, ReceivedModel, Request, SlotsChoice
-from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule
+from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule, PeersRule, Retries
 
 STEP = FixedSizeGaussian(dataset_size=120, batch_size=32, noise_multiplier=4.0)
 BUDGET, SPENT = Budget(epsilon=8.0, delta=0.125), PrivacySpent(epsilon=0.5, delta=0.125)
@@ -80,10 +80,11 @@ ORDERS = OrdersChoice(weights=WEIGHTS)
 POLICY = {
     "identity": Identity(client="a", unit="patient", max_rows_per_unit=2),
     "budget": BudgetRule(total=BUDGET, adjacency=ADJACENCY, per_run=BUDGET),
-    "mechanism": MechanismRule(costliest=STEP, clip_norm=0.5, max_steps_per_round=100),
+    "mechanism": MechanismRule(costliest=STEP, clip_norm=0.5, min_clip_norm=0.25, max_steps_per_round=100),
     "model": ModelRule(max_bytes=100, max_abs_weight=0.5),
+    "peers": PeersRule(),
 }
-NO_FIGURE = {"registry_sha256": "", "metrics": (), "text": "", "source": "", "lines": {}}
+NO_FIGURE = {"metrics": (), "text": "", "source": "", "lines": {}}
 REQUEST = Request(
     run="run", round=3, model=MODEL, config_digest="0" * 64, mechanism=STEP, steps=100, clip_norm=0.5
 )  # fmt: skip
@@ -162,8 +163,17 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(Policy, {**POLICY, **NO_FIGURE}, where={"key": "budget.epsilon"}),
     **specimen(Identity, {"client": "a", "unit": "patient", "max_rows_per_unit": 2}),
     **specimen(BudgetRule, {"total": BUDGET, "adjacency": ADJACENCY, "per_run": BUDGET}),
-    **specimen(MechanismRule, {"costliest": STEP, "clip_norm": 0.5, "max_steps_per_round": 100}),
+    **specimen(MechanismRule, {"costliest": STEP, "clip_norm": 0.5, "min_clip_norm": 0.25, "max_steps_per_round": 100}),
     **specimen(ModelRule, {"max_bytes": 100, "max_abs_weight": 0.5}),
+    **specimen(
+        PeersRule,
+        {
+            "registry_sha256": "0" * 64,
+            "server_keys": ("0" * 64,),
+            "min_roster": 3,
+            "retries": Retries.SAME_ROSTER,
+        },
+    ),
 }
 
 # Abstract, or made of bytes, files and keys that have checks and tests of their own.
@@ -198,7 +208,7 @@ def exported() -> Iterator[str]:
 
 
 def test_nothing_that_is_exported_was_forgotten() -> None:
-    rules = {"Identity", "BudgetRule", "MechanismRule", "ModelRule"}
+    rules = {"Identity", "BudgetRule", "MechanismRule", "ModelRule", "PeersRule"}
     assert set(exported()) | rules == set(SPECIMENS)
     for name, (kind, arguments) in SPECIMENS.items():
         parameters = set(inspect.signature(kind).parameters)

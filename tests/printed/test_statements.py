@@ -56,7 +56,7 @@ UNPRINTED = {
     "without_voids.spent.delta",
     "without_voids.spent.order",
     *(f"policy.budget.{each}" for each in ("total.epsilon", "total.delta", "per_run.delta")),
-    *(f"policy.mechanism.{each}" for each in ("costliest.noise_multiplier", "clip_norm")),
+    *(f"policy.mechanism.{each}" for each in ("costliest.noise_multiplier", "clip_norm", "min_clip_norm")),
     "policy.model.max_abs_weight",
     *(f"recorded.{each}" for each in ("clip_norm", "mechanism.noise_multiplier")),
 }
