@@ -129,7 +129,7 @@ def measured(strategy: Strategy, app: ClientApp, setting: Setting, turns: Connec
 
 def private_side(setting: Setting, turns: Connection, folder: Path) -> Side:
     training = Training(
-        dataset_size=RECORDS,
+        dataset_size=RECORDS - 1,
         batch_size=BATCH,
         rounds=setting.rounds,
         local_steps=setting.steps,

@@ -36,7 +36,7 @@ TASK = LocalTask(
 def guard_peak_mb() -> int:
     """The largest of three guards after two verified rounds of one step each."""
     budget = Budget(epsilon=8.0, delta=1e-5)
-    training = Training(dataset_size=RECORDS, batch_size=BATCH, rounds=2, local_steps=1, budget=budget)
+    training = Training(dataset_size=RECORDS - 1, batch_size=BATCH, rounds=2, local_steps=1, budget=budget)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         consortium = found(Path(folder) / "consortium", {f"client-{n}": training for n in range(CLIENTS)})
         guards = [_started(consortium, name, Path(folder), running) for name in consortium.names()]

@@ -175,7 +175,7 @@ def sketch_round(setting: Scene, values: Whole, cost: Cost, trace: bool) -> None
         cost.run(lambda: quantise(setting.update, setting.point, values))
     total = values * setting.point.sum_type(count).type(count)
     with Peak(cost, trace):
-        committed = cost.run(lambda: client.commit(begun, values, bytes(32)))
+        committed = cost.run(lambda: client.commit(begun, values, bytes(32), update=1))
     pledges = [committed.pledge, *(pledge(ready.position, one, secret(one.name)) for one in setting.people[1:])]
     publish = announce(setting, ready.position, pledges, (), total)
     with Peak(cost, trace):
@@ -205,7 +205,7 @@ def exact_round(setting: Scene, values: Whole, cost: Cost, trace: bool) -> None:
     _, train = open_round(setting, ready, ExactServer())
     cost.run(lambda: quantise(setting.update, setting.point, values))
     with Peak(cost, trace, besides=values.size * setting.point.sum_type(count).itemsize):
-        committed = cost.run(lambda: client.commit(client.begin(ready, train), values, bytes(32)))
+        committed = cost.run(lambda: client.commit(client.begin(ready, train), values, bytes(32), update=1))
     # Everybody sends this one buffer: all that its hash and the sum cost, in the memory of one.
     shared = np.ones(setting.point.size, setting.point.sum_type(count))
     pledges, relayed = [], []

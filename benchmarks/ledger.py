@@ -105,6 +105,7 @@ def fleet_of(clients: int) -> FleetBooks:
         fleet=fleet,
         names=np.array([f"client-{number}" for number in range(clients)]),
         ledgers=np.array([f"{number:032x}" for number in range(clients)]),
+        keys=np.array([f"{number:064x}" for number in range(clients)]),
         seqs=np.full(clients, 9),
         epsilons=np.full(clients, 8.0),
         deltas=np.full(clients, 1e-6),

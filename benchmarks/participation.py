@@ -28,6 +28,7 @@ from lrdp.federation import Consortium, InProcessGrid, Node, RoundReport, Terms,
 from lrdp.federation.app import private_client_app
 from lrdp.integrity import keys
 from lrdp.integrity.history import Audit, audit
+from lrdp.integrity.session import FEWEST
 from lrdp.training import CrossEntropy, TensorRecords
 
 RECORDS = 60
@@ -45,7 +46,7 @@ def model() -> nn.Module:
 
 def simulate(folder: Path, clients: int, rounds: int, per_round: int) -> tuple[Consortium, list[RoundReport], float]:
     names = [f"client-{number}" for number in range(clients)]
-    consortium = found(folder / "consortium", dict.fromkeys(names, TRAINING))
+    consortium = found(folder / "consortium", dict.fromkeys(names, TRAINING), min_roster=FEWEST)
     policy = str(consortium.folder / "clients" / "client-{partition-id}" / "policy.toml")
     app = private_client_app(policy=policy, model=model, dataset=records, loss=CrossEntropy(classes=2))
     grid = InProcessGrid({1 + number: Node(app, {"partition-id": number}) for number in range(clients)})
@@ -63,6 +64,7 @@ def simulate(folder: Path, clients: int, rounds: int, per_round: int) -> tuple[C
         registry=consortium.registry(),
         folder=consortium.server_folder,
         choose=choose,
+        min_roster=FEWEST,
     )
     began = time.perf_counter()
     VerifiedAverage(terms, reports.append).start(grid, ArrayRecord(model().state_dict()), rounds, timeout=120)

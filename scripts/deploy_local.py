@@ -19,6 +19,8 @@ from local_deployment.deployment import Deployment, Run
 from local_deployment.parties import Budgeting, Parties, ledger_of, parties_in, set_up, verified
 from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken
 
+from lrdp.figures import AtMost
+
 _FEWEST: Final = 3
 _ROUND_SECONDS: Final = 120.0
 _INTERRUPTED: Final = 130
@@ -82,7 +84,7 @@ def _print_books(parties: Parties, processes: Processes) -> None:
         books = ledger_of(hospital, processes)
         charges = ", ".join(f"{count} {state}" for state, count in books["charges"].items() if count)
         spent, budget = books["guaranteed"]["epsilon"], books["budget"]["epsilon"]
-        _say(f"{hospital.name:<12}  {spent:>8.4f}  {budget:>5g}  {charges}")
+        _say(f"{hospital.name:<12}  {AtMost(spent):>8.4f}  {budget:>5}  {charges}")
     _say("")
 
 

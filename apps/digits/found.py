@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from lrdp.accounting import Budget, Training
-from lrdp.experiments.digits import share
+from lrdp.experiments.digits import stated_size
 from lrdp.federation import found
 
 options = argparse.ArgumentParser(description=__doc__)
@@ -17,7 +17,7 @@ options.add_argument("--delta", type=float, default=1e-4)
 given = options.parse_args()
 
 training = Training(
-    dataset_size=share(given.hospitals),
+    dataset_size=stated_size(given.hospitals),
     batch_size=32,
     rounds=given.rounds,
     local_steps=given.local_steps,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from local_deployment.processes import Processes
-from lrdp.experiments.digits import records, share
+from lrdp.experiments.digits import records, share, stated_size
 
 APP: Final = Path(__file__).parents[2] / "apps" / "digits"
 CODE: Final = APP / "hospital"
@@ -75,6 +75,11 @@ class Parties:
         """A copy of it lies with the server; hospitals pin its hash."""
         return self.server / "registry.json"
 
+    @property
+    def server_card(self) -> Path:
+        """The server's public keys: hospitals pin them, too."""
+        return self.server / "server.json"
+
 
 def parties_in(folder: Path, count: int) -> Parties:
     """Where everybody will be; nothing is made yet."""
@@ -91,7 +96,7 @@ def set_up(parties: Parties, budgeting: Budgeting, processes: Processes) -> str:
         write_records(hospital)
     digest = _signed_registry(parties, processes)
     for hospital in parties.hospitals:
-        _open_budget(hospital, budgeting, digest, processes)
+        _open_budget(hospital, budgeting, parties, processes)
     return digest
 
 
@@ -106,7 +111,8 @@ def _signed_registry(parties: Parties, processes: Processes) -> str:
     office, registry = parties.folder / "office", parties.registry
     for folder in (office, parties.server):
         folder.mkdir(mode=0o700)
-    _lrdp(processes, "keys", "new", "server", "--out", parties.server / "identity.pem")
+    made = _lrdp(processes, "keys", "new", "server", "--out", parties.server / "identity.pem")
+    parties.server_card.write_text(json.dumps(made), encoding="utf-8")
     _lrdp(processes, "keys", "new", "consortium", "--out", office / "consortium.pem")
     _lrdp(processes, "registry", "new", registry, "--key", office / "consortium.pem")
     cards = [_card(hospital, office, processes) for hospital in parties.hospitals]
@@ -122,16 +128,16 @@ def _card(hospital: Hospital, office: Path, processes: Processes) -> Path:
     return path
 
 
-def _open_budget(hospital: Hospital, budgeting: Budgeting, digest: str, processes: Processes) -> None:
+def _open_budget(hospital: Hospital, budgeting: Budgeting, parties: Parties, processes: Processes) -> None:
     """A policy is written, read, completed by the hospital, and only then is its budget opened."""
     planned = ("--rounds", budgeting.rounds, "--local-steps", budgeting.local_steps)
-    sizes = ("--dataset-size", share(hospital.count), "--batch-size", budgeting.batch_size)
+    sizes = ("--dataset-size", stated_size(hospital.count), "--batch-size", budgeting.batch_size)
     budget = ("--epsilon", budgeting.epsilon, "--delta", budgeting.delta)
     named = ("--folder", hospital.folder, "--client", hospital.name, "--unit", "image")
-    _lrdp(processes, "init", "--policy-only", *named, *budget, *sizes, *planned)
+    pins = ("--registry", parties.registry, "--server-key", parties.server_card)
+    _lrdp(processes, "init", "--policy-only", *named, *budget, *sizes, *planned, *pins)
     text = hospital.policy.read_text(encoding="utf-8")
-    pinned = text.replace('registry_sha256 = ""', f'registry_sha256 = "{digest}"')
-    hospital.policy.write_text(pinned + TASK, encoding="utf-8")
+    hospital.policy.write_text(text + TASK, encoding="utf-8")
     _lrdp(processes, "init", "--folder", hospital.folder, "--rounds", budgeting.rounds)
 
 

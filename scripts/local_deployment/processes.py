@@ -110,7 +110,7 @@ class Processes:
                 if name != but and process.poll() is not None:
                     raise DeploymentFailed(f"{name} ended with code {process.returncode}.\n{self.tail(name)}")
             if time.monotonic() > deadline:
-                raise DeploymentFailed(f"{complaint} within {seconds:g} seconds: the logs are in {self._logs}.")
+                raise DeploymentFailed(f"{complaint} within {seconds} seconds: the logs are in {self._logs}.")
             time.sleep(_POLL_SECONDS)
 
     def log(self, name: str) -> Path:

@@ -9,7 +9,7 @@ import typer
 
 from lrdp import __version__
 from lrdp.commands import accounting, guard, integrity, ledger, run, training
-from lrdp.commands.output import say
+from lrdp.commands.output import print_line, say
 from lrdp.errors import LrdpError
 
 _INTERRUPTED: Final = 130
@@ -46,7 +46,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        print(__version__)
+        print_line(__version__)
         context.exit()
 
 

@@ -175,7 +175,7 @@ def test_counts_that_are_none_are_refused_with_the_value(value: object) -> None:
 
 
 def test_a_budget_that_no_noise_keeps_is_out_of_reach_and_says_so() -> None:
-    with pytest.raises(OutOfReach, match="no noise multiplier up to 1e\\+06"):
+    with pytest.raises(OutOfReach, match="no noise multiplier up to 1000000\\.0"):
         least_noise(Gaussian(noise_multiplier=1.0), 10**9, Budget(epsilon=1e-3, delta=1e-9), RENYI)
 
 

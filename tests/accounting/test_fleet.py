@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lrdp.accounting import Adjacency, Fleet, Mechanism, PldAccountant, RenyiAccountant
 from lrdp.accounting.conversion import ORDERS, epsilon_at
-from lrdp.errors import InvalidInput, Unsupported
+from lrdp.errors import InvalidInput
 
 from .given import ADD_REMOVE, NEVER_A_PROBABILITY, REPLACE_ONE, deltas, fixed_size, histories, sampled
 
@@ -130,11 +130,14 @@ def test_a_delta_that_is_no_probability_is_refused_with_the_value(value: float) 
         fleet().epsilons(value)
 
 
-def test_a_fleet_refuses_what_its_accountant_refuses() -> None:
-    with pytest.raises(Unsupported, match="with replacement"):
-        Fleet.from_histories([{sampled(1.3)[1]: 3}], ADD_REMOVE).epsilons(1e-5)
-    with pytest.raises(Unsupported, match="replace-one"):
-        Fleet.from_histories([{sampled(1.3)[2]: 3}], REPLACE_ONE).epsilons(1e-5)
+def test_a_step_without_a_bound_costs_infinity_and_hides_nobody_elses_figure() -> None:
+    bounded = {fixed_size(1.3): 3}
+    for adjacency, unbounded in ((ADD_REMOVE, sampled(1.3)[1]), (REPLACE_ONE, sampled(1.3)[2])):
+        alone = Fleet.from_histories([bounded], adjacency).epsilons(1e-5)
+        epsilons = Fleet.from_histories([{unbounded: 3}, bounded, {**bounded, unbounded: 1}, {}], adjacency).epsilons(
+            1e-5
+        )
+        assert epsilons.tolist() == [np.inf, alone[0], np.inf, 0.0]
 
 
 def test_a_fleets_epsilon_holds_because_it_is_never_below_the_loss_distributions() -> None:

@@ -29,8 +29,9 @@ from lrdp.federation.messages import (
     read_message,
     to_frame,
 )
-from lrdp.integrity import Identity, Session, Train, Verdict, Wire, genesis, server
-from lrdp.integrity.fixed_point import Model, model_hash
+from lrdp.federation.pins import sign_order
+from lrdp.integrity import Identity, Position, Session, Train, Verdict, Wire, genesis, server
+from lrdp.integrity.fixed_point import MODEL, Model, model_hash
 from lrdp.ledger import Books, Refusal
 from lrdp.ledger.starting import Home
 
@@ -41,7 +42,7 @@ HONEST = Order(steps=2, learning_rate=0.3)
 CODES = frozenset(
     {each.value for each in Refusal}
     | {each.value for each in Verdict}
-    | {"behind", "answered", "ledger", "invalid", "failed", "no-guard"}
+    | {"behind", "left", "answered", "ledger", "invalid", "failed", "no-guard"}
 )
 """Everything that a client may say when it declines."""
 
@@ -77,7 +78,20 @@ class Stage:
         return answer_in(self.post(to_records(given), name=name))
 
     def ask(self, question: Question, name: str = VICTIM) -> Answer:
-        return self.send(to_frame(question), name)
+        return self.send(to_frame(self.signed(question)), name)
+
+    def signed(self, question: Question) -> Question:
+        """The same question; whatever it orders, the server stands by it."""
+        if not isinstance(question, Work) or not question.order:
+            return question
+        position = self.coordinator._idle.position
+        if question.model is not None and not question.receipts:
+            position = self._beginning(np.frombuffer(question.model, dtype=MODEL))
+        return replace(question, signature=sign_order(self.identity, position, question.order))
+
+    def _beginning(self, model: Model) -> Position:
+        """Of the session, if this were its first model; nobody can hash what is not finite."""
+        return genesis(self.session, model_hash(model) if np.isfinite(model).all() else NOWHERE)
 
     # ---------------------------------------- honest behaviour
     def greet(self) -> None:
@@ -132,9 +146,7 @@ class Stage:
 
     def from_model(self, model: Model) -> Work:
         """An invitation to a session's first round on any model, signed for the history that begins with it."""
-        # Nobody can hash what is not finite.
-        first = model_hash(model) if np.isfinite(model).all() else NOWHERE
-        position = genesis(self.session, first)
+        position = self._beginning(model)
         train = Train(
             session=self.session.digest, round=0, attempt=0, head=position.head, invited=tuple(sorted(self.names))
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lrdp.accounting import Budget, Training
-from lrdp.experiments.digits import share
+from lrdp.experiments.digits import stated_size
 from lrdp.federation import found
 from lrdp.integrity.history import audit
 
@@ -28,7 +28,7 @@ DEALT = [{"partition-id": number, "num-partitions": HOSPITALS} for number in ran
 @pytest.fixture
 def consortium(tmp_path):
     training = Training(
-        dataset_size=share(HOSPITALS),
+        dataset_size=stated_size(HOSPITALS),
         batch_size=32,
         rounds=6,
         local_steps=LOCAL_STEPS,
@@ -96,7 +96,8 @@ server(InProcessGrid(nodes), Context(1, 1, {}, RecordDict(), asked, 1))
 def run_in_process(app, package, settings, asked, **environment):
     """In a process of its own, since both examples have the same names; without Ray, which was seen above."""
     command = [sys.executable, "-W", "ignore", "-c", IN_PROCESS, package, json.dumps(settings), json.dumps(asked)]
-    environment = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT / app), **environment}
+    path = os.pathsep.join([str(ROOT / app), str(ROOT / "src")])
+    environment = {**os.environ, **QUIET, "PYTHONPATH": path, **environment}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout + ran.stderr

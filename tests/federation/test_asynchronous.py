@@ -21,12 +21,13 @@ def buffered(place: World, buffer: int = 3) -> BufferedAverage:
         identity=place.consortium.server_identity(),
         registry=place.consortium.registry(),
         folder=place.consortium.server_folder,
+        min_roster=3,
     )
     return BufferedAverage(terms, buffer=buffer, observe=place.reports.append)
 
 
 def test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was(tmp_path: Path) -> None:
-    place = world(tmp_path, 7)
+    place = world(tmp_path, 7, min_roster=3)
     buffered(place).start(place.grid, initial(), num_rounds=4, timeout=5)
     assert [len(report.participants) for report in place.reports] == [3] * 4
     assert all(report.verified for report in place.reports)
@@ -36,7 +37,7 @@ def test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was(tmp
 
 
 def test_each_update_is_charged_once_and_takes_part_once(tmp_path: Path) -> None:
-    place = world(tmp_path, 6)
+    place = world(tmp_path, 6, min_roster=3)
     buffered(place).start(place.grid, initial(), num_rounds=5, timeout=5)
     taken = place.audit().participants
     assert sum(taken.values()) == 15

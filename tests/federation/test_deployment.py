@@ -23,10 +23,11 @@ from local_deployment.parties import TASK, Hospital, Parties, verified, write_re
 from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken  # noqa: E402
 
 from lrdp.accounting import Budget, Training  # noqa: E402
-from lrdp.experiments.digits import share  # noqa: E402
+from lrdp.experiments.digits import stated_size  # noqa: E402
 from lrdp.federation import found  # noqa: E402
 from lrdp.federation.home import ClientHome  # noqa: E402
 from lrdp.integrity import Receipt  # noqa: E402
+from lrdp.integrity.keys import load  # noqa: E402
 
 HOSPITALS = 4
 ROUNDS = 3
@@ -44,7 +45,7 @@ def folder():
 def founded(folder):
     """A consortium that is set up in this process, which is quicker; the script types the commands of each party."""
     training = Training(
-        dataset_size=share(HOSPITALS),
+        dataset_size=stated_size(HOSPITALS),
         batch_size=32,
         rounds=2 * ROUNDS,
         local_steps=LOCAL_STEPS,
@@ -161,7 +162,7 @@ def test_a_deployment_that_fails_leaves_no_process(tmp_path):
 def test_the_page_on_deployment_sets_up_a_hospital_that_can_be_guarded(tmp_path):
     """Its commands as they stand there, in their order; what it says to write into the policy is written in between."""
     page = (SCRIPTS.parent / "docs" / "deployment.md").read_text(encoding="utf-8")
-    keys, registry, policy, budget, server = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    keys, server, registry, policy, budget, copy = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     (written,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
@@ -175,19 +176,18 @@ def test_the_page_on_deployment_sets_up_a_hospital_that_can_be_guarded(tmp_path)
             check=True,
         ).stdout
 
-    typed(keys + registry)
+    typed("".join(keys.replace("hospital-0", f"hospital-{number}") for number in range(4)) + server + registry)
     (digest,) = re.findall(r"digest +([0-9a-f]{64})", typed(policy))
     file = tmp_path / "hospital-0" / "policy.toml"
-    text = file.read_text(encoding="utf-8")
-    pin, task = re.fullmatch(r"\[peers\]\n(registry_sha256 = .*?)\n\n(\[task\]\n.*)", written, re.DOTALL).groups()
-    pin = re.sub('".*"', f'"{digest}"', pin)
-    file.write_text(text.replace('registry_sha256 = ""', pin) + task, encoding="utf-8")
-    typed(budget + server)
+    file.write_text(file.read_text(encoding="utf-8") + written, encoding="utf-8")
+    typed(budget + copy)
 
     home = ClientHome(folder=file.parent)
     with closing(home.ledger()) as ledger:
         assert ledger.books.states == {}
-    assert home.policy().registry_sha256 == digest
+    peers, known = home.policy().peers, load(tmp_path / "server" / "identity.pem")
+    assert (peers.registry_sha256, peers.min_roster) == (digest, 3)
+    assert peers.server_keys == (known.member.signing_key.hex(),)
     assert home.policy().task == "digits_task:task"
     assert home.identity().name == home.policy().identity.client == "hospital-0"
     assert (tmp_path / "server" / "identity.pem").stat().st_mode & 0o077 == 0

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from lrdp.federation import Node, guarded_client_app
-from lrdp.federation.client import largest_message
+from lrdp.federation.client import most_vectors
 from lrdp.federation.forwarding import forwarded
-from lrdp.federation.frames import Frame
+from lrdp.federation.frames import MOST_HEAD_BYTES, Frame
 from lrdp.federation.messages import Declined, Done, Here, read_message, to_frame
 from lrdp.federation.sockets import connected, listening, receive, send
 
@@ -83,14 +83,15 @@ def _head(*sizes: int, magic: bytes = MAGIC) -> bytes:
     return magic + bytes([len(sizes)]) + struct.pack(f">{len(sizes)}Q", *sizes)
 
 
-MOST = largest_message(4096)
+MOST = most_vectors(4096)
 MALFORMED: dict[str, bytes] = {
     "no frame at all": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "another version": _head(3, magic=b"lrdp-guard/9\n") + b"abc",
     "no parts": MAGIC + b"\0",
     "too many parts": _head(*[0] * 6),
-    "more than the cap": _head(MOST + 1),
-    "more than the cap in all": _head(8, MOST, 1),
+    "a head over the cap": _head(MOST_HEAD_BYTES + 1),
+    "a vector over the cap": _head(8, MOST + 1),
+    "vectors over the cap in all": _head(8, MOST, 1),
     "more than there are numbers": _head(2**64 - 1, 2**64 - 1),
     "an empty frame": _head(0),
     "random bytes": _head(40) + bytes(range(40)),
@@ -155,7 +156,7 @@ def test_a_peer_that_never_fetches_its_answer_has_paid_and_gets_the_same_later(t
 
 def test_a_frame_above_the_cap_is_answered_though_it_was_not_taken(guarded: tuple[Stage, Path]) -> None:
     _, path = guarded
-    answer = read_message(forwarded(Frame(b"x" * 100, (bytes(MOST),)), str(path)))
+    answer = read_message(forwarded(Frame(b"x" * 100, (bytes(MOST + 1),)), str(path)))
     assert answer == Declined(code="invalid")
 
 
@@ -239,7 +240,7 @@ def test_as_a_process_it_says_what_it_guards_answers_and_ends_when_told(tmp_path
     made = site(tmp_path)
     with running(made.command("--json", "--set", "seed=4")) as (process, line):
         said = json.loads(line)
-        assert said["message"] == f"guarding hospital-0: ε 0.00 of 8 spent, socket {made.socket}"
+        assert said["message"] == f"guarding hospital-0: ε 0.00 of 8.0 spent, socket {made.socket}"
         assert (said["client"], said["spent"], said["total"]) == ("hospital-0", 0.0, 8.0)
         again = subprocess.run(made.command(), capture_output=True, text=True, check=False)
         assert again.returncode == 2

@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[Callable[[Site], None], int, str]] = {
     "task is a number": (_task("local_task:number"), 2, "local_task:number failed (TypeError"),
     "task that fails": (_task("local_task:broken"), 2, "RuntimeError: no licence"),
     "task is no name": (_task("../../fab/task.py"), 2, 'a name as in "package.module:name"'),
-    "too few records": (_too_little_data, 2, "dataset must hold at least dataset_size=100 records, got 98"),
+    "too few records": (_too_little_data, 2, "the data set has 98 records, and with 97 it would be refused"),
     "labels that are none": (_wrong_labels, 2, "labels must be whole numbers from 0 to 1"),
     "data that cannot be read": (_unreadable_data, 2, "ValueError: invalid literal"),
     "no data": (_no_data, 2, "there is no data at"),

@@ -20,7 +20,7 @@ from hypothesis import strategies as some
 
 from lrdp.federation import client
 from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.frames import Frame, frame
+from lrdp.federation.frames import MOST_HEAD_BYTES, Frame, frame
 from lrdp.federation.messages import Answer, Closing, Declined, Done, Here, Question, read_message, to_frame
 
 from .hostile import VICTIM, Stage, answer_in, change_policy, pickled, stage
@@ -157,14 +157,14 @@ def test_a_message_larger_than_the_cap_is_refused_before_it_is_decoded(
     made = stage(tmp_path)
     made.greet()
     change_policy(made.world, VICTIM, max_bytes="40")
-    most = client.largest_message(40)
+    most = client.most_vectors(40)
     work = made.invitation()
     read: list[Frame] = []
     monkeypatch.setattr(client, "read_message", lambda given: read.append(given) or read_message(given))
-    head = len(to_frame(work).head)
-    assert _answered(made, to_frame(replace(work, model=bytes(most - head + 1)))) == Declined(code="invalid")
+    assert _answered(made, to_frame(replace(work, model=bytes(most + 1)))) == Declined(code="invalid")
+    assert _answered(made, Frame(bytes(MOST_HEAD_BYTES + 1))) == Declined(code="invalid")
     assert not read, "not decoded"
-    assert _answered(made, to_frame(replace(work, model=bytes(most - head)))) == Declined(code="invalid")
+    assert _answered(made, to_frame(replace(work, model=bytes(most)))) == Declined(code="invalid")
     assert read, "control: a byte less is decoded, and refused for its length"
     assert made.account() == (0, 0, 0.0)
     assert isinstance(made.ask(work), Done)
@@ -189,7 +189,7 @@ def _answered(made: Stage, asked: Frame) -> Answer:
     message = Message(to_records(asked), 1, "train")
     message.metadata.__dict__["_message_id"] = "message-x"
     reply = node.app(message, made.world.grid.context_of(1))
-    assert from_message(reply).size < 4096
+    assert sum(from_message(reply).sizes) < 4096
     return answer_in(reply)
 
 

@@ -44,7 +44,7 @@ def _attacks(made: Stage) -> list[Question]:
     work = made.invitation()
     orders = [raw_order(steps=4), raw_order(noise_multiplier=0.5), raw_order(batch_size=50), raw_order(clip_norm=3.0)]
     orders += [raw_order(metrics=["correct"]), raw_order(batch_size=RECORDS - 1), raw_order(batch_size=RECORDS), b"{"]
-    questions: list[Question] = [replace(work, order=order) for order in orders]
+    questions: list[Question] = [made.signed(replace(work, order=order)) for order in orders]
     questions += [replace(work, train=made.signed_train(round=5)), replace(work, model=b""), Closing(tags=b"")]
     return [*questions, replace(made.coordinator.hello, layout=b"[]")]
 

@@ -13,11 +13,12 @@ import pytest
 from lrdp.federation.catching_up import run_identifier
 from lrdp.federation.layout import Layout
 from lrdp.federation.messages import Closing, Declined, Done, Hello, Here, Tagged, Work
+from lrdp.federation.pins import sign_session
 from lrdp.integrity import Method, Registry, Session, new_identity
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import HASH_SIZE, number, pack, unpack
 
-from .hostile import HONEST, VICTIM, Stage, change_policy, raw_order, refused, stage
+from .hostile import HONEST, VICTIM, Stage, change_policy, raw_order, refused, stage, standing
 
 Attack = Callable[[Stage], Hello]
 
@@ -28,7 +29,8 @@ def _proposed(given: Stage, layout: bytes | None = None, **changes: Any) -> Hell
     described = given.coordinator.layout.described if layout is None else layout
     nonce = bytes(range(HASH_SIZE))
     session: Session = replace(given.session, identifier=run_identifier(nonce, described), **changes)
-    return Hello(session=session.encode(), nonce=nonce, layout=described)
+    signature = sign_session(given.identity, session)
+    return Hello(session=session.encode(), nonce=nonce, layout=described, signature=signature)
 
 
 def _other_registry(given: Stage) -> Hello:
@@ -54,6 +56,11 @@ def _small_roster(given: Stage) -> Hello:
     return replace(hello, session=pack(label, identifier, key, forged, registry))
 
 
+def _other_server(given: Stage) -> Hello:
+    """A key of anybody's: the registry says nothing about servers."""
+    return _proposed(given, server_key=new_identity("server").member.signing_key)
+
+
 def _exact(given: Stage) -> Hello:
     return _proposed(given, parameters=replace(given.session.parameters, method=Method.EXACT))
 
@@ -74,6 +81,7 @@ def _layout(*shapes: tuple[str, tuple[int, ...]]) -> Attack:
 SESSIONS: list[tuple[str, Attack, str]] = [
     ("other registry", _other_registry, "registry"),
     ("sybils added", _registry_with_sybils, "registry"),
+    ("other server", _other_server, "server"),
     ("rosters of two", _small_roster, "malformed"),
     ("method exact", _exact, "invalid"),
     ("other size", _other_size, "invalid"),
@@ -144,6 +152,45 @@ def test_greeting_it_again_in_another_session_does_not_give_a_client_its_budget_
         spent = now
     assert answer == Declined(code="budget")
     assert spent <= 8.0
+
+
+def test_a_session_that_was_left_is_never_entered_again(tmp_path: Path) -> None:
+    """Else the server would erase what was verified in it, and have a second history of it verified."""
+    made = stage(tmp_path)
+    made.honest_round()
+    here = made.ask(made.coordinator.hello)
+    assert isinstance(here, Here)
+    assert here.round == 1
+    other = made.fresh()
+    other.greet()
+    for _ in range(2):
+        refused(made, made.coordinator.hello, "left")
+    other.honest_round()
+    refused(other, made.coordinator.hello, "left")
+
+
+def test_greeting_a_client_in_the_session_it_is_in_erases_nothing(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    made.greet()
+    made.gather()
+    announcement, _ = made.coordinator.announce()
+    steps: list[Any] = [announcement, Closing(tags=b"")]
+    for question in steps:
+        made.ask(question)
+        before = standing(made)
+        assert isinstance(made.ask(made.coordinator.hello), Here)
+        assert standing(made) == before
+
+
+def test_an_attempt_with_the_last_number_there_is_does_not_keep_a_client_out(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    made.greet()
+    made.gather()
+    refused(made, Work(order=HONEST.encode(), train=made.signed_train(attempt=2**64 - 1)), "stale-context")
+    made.publish()
+    made.coordinator.conclude()
+    made.close()
+    made.honest_round()
 
 
 def test_messages_out_of_turn_are_refused_and_the_round_goes_on(tmp_path: Path) -> None:

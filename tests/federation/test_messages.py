@@ -30,9 +30,10 @@ from lrdp.federation.messages import (
 from lrdp.integrity import FixedPoint
 
 EXAMPLES = [
-    Hello(session=b"s" * 300, nonce=b"n" * 32, layout=b"[]"),
+    Hello(session=b"s" * 300, nonce=b"n" * 32, layout=b"[]", signature=b"z" * 64),
     Here(name="hospital-1", round=3, head=b"h" * 32),
     Work(order=b"{}", train=b"t", tags=b"", receipts=(b"r1", b"r2" * 99), heads=("a b c",), model=b"m" * 40),
+    Work(order=b"{}", signature=b"z" * 64),
     Work(),
     Done(trained_from=7, head="head", accept=b"a", update=b"u", values=b"v" * 9),
     Done(trained_from=0, head=""),

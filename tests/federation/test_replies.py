@@ -394,7 +394,7 @@ def _questions(made: Stage, weights: Mapping[str, Tensor], order: Order) -> list
     """A greeting and an order to train from these weights, in a session of their own."""
     session = replace(made, coordinator=made.world.strategy()._terms.open(ArrayRecord(dict(weights))))
     work = replace(session.from_model(session.coordinator.model), order=order.encode())
-    return [session.coordinator.hello, work]
+    return [session.coordinator.hello, session.signed(work)]
 
 
 def _seen(made: Stage, given: Client, questions: Sequence[Question]) -> Seen:

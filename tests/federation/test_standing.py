@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from integrity.parties import Federation, conclude, federation, identity, play_out, stage
-from lrdp.federation.standing import Standing
+from lrdp.errors import InvalidInput
+from lrdp.federation.messages import Hello, to_frame
+from lrdp.federation.standing import Left, Standing
 from lrdp.integrity import states
-from lrdp.integrity.session import Method
+from lrdp.integrity.session import Method, Session
 
 WHO = identity("c001")
+
+
+def greeting(session: Session) -> tuple[bytes, bytes]:
+    """What a client is told to enter a session: its digest, and the proposal."""
+    return session.digest, to_frame(Hello(session=session.encode(), nonce=bytes(32), layout=b"any")).head
+
+
+FIRST, SECOND, THIRD = (greeting(federation(3, session=name).session) for name in ("first", "second", "third"))
+
+
+def entered(folder: Path) -> Standing:
+    """A client in the first session."""
+    here = Standing(folder)
+    if not here.is_in(FIRST[0]):
+        here.enter(*FIRST)
+    return here
 
 
 def states_of_rounds(world: Federation, rounds: int) -> Iterator[states.ClientState]:
@@ -34,7 +56,7 @@ def same(found: states.ClientState | None, saved: states.ClientState) -> bool:
 
 @pytest.mark.parametrize("method", list(Method))
 def test_every_state_comes_back_in_this_process_and_in_another(tmp_path: Path, method: Method) -> None:
-    here = Standing(tmp_path)
+    here = entered(tmp_path)
     for state in states_of_rounds(federation(3, method=method), 3):
         with here.locked():
             here.save(state)
@@ -44,7 +66,7 @@ def test_every_state_comes_back_in_this_process_and_in_another(tmp_path: Path, m
 
 
 def test_what_another_process_saved_is_seen(tmp_path: Path) -> None:
-    processes = [Standing(tmp_path) for _ in range(3)]
+    processes = [entered(tmp_path) for _ in range(3)]
     for number, state in enumerate(states_of_rounds(federation(3), 4)):
         with processes[number % 3].locked():
             processes[number % 3].save(state)
@@ -55,7 +77,7 @@ def test_a_living_process_does_not_check_again_what_it_saved(tmp_path: Path, mon
     decoded: list[bytes] = []
     decode = states.decode_client
     monkeypatch.setattr(states, "decode_client", lambda data, *more: decoded.append(data) or decode(data, *more))
-    here, other = Standing(tmp_path), Standing(tmp_path)
+    here, other = entered(tmp_path), Standing(tmp_path)
     for state in states_of_rounds(federation(3), 2):
         here.save(state)
         here.load(WHO)
@@ -65,7 +87,7 @@ def test_a_living_process_does_not_check_again_what_it_saved(tmp_path: Path, mon
 
 
 def test_a_vector_that_somebody_holds_is_not_written_over(tmp_path: Path) -> None:
-    here, held = Standing(tmp_path), []
+    here, held = entered(tmp_path), []
     for state in states_of_rounds(federation(3), 4):
         with here.locked():
             here.save(state)
@@ -79,7 +101,7 @@ def test_a_vector_that_somebody_holds_is_not_written_over(tmp_path: Path) -> Non
 
 def test_damage_is_not_believed_and_nothing_breaks(tmp_path: Path) -> None:
     *_, state = states_of_rounds(federation(3), 1)
-    Standing(tmp_path).save(state)
+    entered(tmp_path).save(state)
     vector, saved = next(tmp_path.glob("*.npy")), (tmp_path / "state").read_bytes()
     whole = vector.read_bytes()
     for damaged in (b"", whole[:40], whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
@@ -92,18 +114,107 @@ def test_damage_is_not_believed_and_nothing_breaks(tmp_path: Path) -> None:
     for damaged in (b"", b"\x05abc", b"\xff" * 50, saved[:-1], saved + b"\x00"):
         (tmp_path / "state").write_bytes(damaged)
         assert here.load(WHO) is None
-        assert here.agreed() is None
         assert here.waiting() == (0, 0)
     here.save(state)
     assert same(Standing(tmp_path).load(WHO), state)
 
 
 def test_another_session_starts_with_nothing(tmp_path: Path) -> None:
-    here = Standing(tmp_path)
+    here = entered(tmp_path)
     *_, state = states_of_rounds(federation(3), 1)
     here.save(state)
-    here.agree(b"another")
+    here.enter(*SECOND)
     assert here.load(WHO) is None
     assert list(tmp_path.glob("*.npy")) == []
     here.save(state)
     assert same(Standing(tmp_path).load(WHO), state)
+
+
+# ---------------------------------------- sessions that were left
+def test_a_session_that_was_left_is_never_entered_again(tmp_path: Path) -> None:
+    here = Standing(tmp_path)
+    for known, greeted in enumerate((FIRST, SECOND, THIRD)):
+        here.enter(*greeted)
+        for left in (FIRST, SECOND, THIRD)[:known]:
+            for process in (here, Standing(tmp_path)):  # also after a restart
+                with pytest.raises(Left):
+                    process.enter(*left)
+                assert process.is_in(greeted[0])
+    assert (tmp_path / "left").read_bytes() == FIRST[0] + SECOND[0]  # 32 bytes each
+
+
+def test_another_signature_under_the_same_registry_is_not_another_session(tmp_path: Path) -> None:
+    """The signature is no part of the session's digest: a second one must not make a client forget where it stands."""
+    session = federation(3).session
+    again = greeting(replace(session, registry=replace(session.registry, signature=bytes(64))))
+    assert again[0] == FIRST[0]
+    assert again[1] != FIRST[1]
+    assert entered(tmp_path).is_in(again[0])
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_at(point: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends before its ``point``-th change of the folder."""
+    left = iter(range(point))
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*given: Any, **more: Any) -> Any:
+            if next(left, None) is None:
+                raise Killed
+            return real(*given, **more)
+
+        return step
+
+    for name in ("replace", "unlink"):
+        monkeypatch.setattr(os, name, dying(getattr(os, name)))
+
+
+@pytest.mark.parametrize("point", range(16))
+def test_whenever_it_is_killed_while_it_leaves_it_remembers_or_has_left_for_good(
+    tmp_path: Path, point: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, state = states_of_rounds(federation(3), 1)
+    here = entered(tmp_path)
+    here.accept(state, b"accept")
+    with monkeypatch.context() as patch:
+        killed_at(point, patch)
+        with contextlib.suppress(Killed):
+            here.enter(*SECOND)
+    after = Standing(tmp_path)
+    if after.is_in(FIRST[0]):
+        assert same(after.load(WHO), state)  # it has not left
+    else:
+        assert after.load(WHO) is None
+        with pytest.raises(Left):
+            after.enter(*FIRST)
+    if not after.is_in(SECOND[0]):
+        after.enter(*SECOND)
+    assert after.is_in(SECOND[0])
+    assert after.load(WHO) is None
+    with pytest.raises(Left):
+        Standing(tmp_path).enter(*FIRST)
+
+
+def test_a_damaged_agreement_refuses_every_session_until_somebody_looks(tmp_path: Path) -> None:
+    here = entered(tmp_path)
+    (tmp_path / "agreed").write_bytes(b"\x05abc")
+    with pytest.raises(InvalidInput, match="is damaged"):
+        here.enter(*SECOND)
+
+
+# ---------------------------------------- who signed what
+def test_what_was_signed_in_vain_is_kept_and_what_was_verified_is_not(tmp_path: Path) -> None:
+    here, disputed = entered(tmp_path), tmp_path / "disputed.txt"
+    _, tagged, ready = states_of_rounds(federation(3), 1)
+    here.answer(tagged, b"first")
+    here.answer(tagged, b"first")  # the same tag again, because it was lost
+    here.accept(ready, b"")
+    assert not disputed.exists()
+    for word in (b"second", b"third"):
+        here.answer(tagged, word)
+    assert disputed.read_text().split() == [b"second".hex()]
+    here.enter(*SECOND)
+    assert disputed.read_text().split() == [b"second".hex(), b"third".hex()]

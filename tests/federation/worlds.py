@@ -21,7 +21,6 @@ from lrdp.federation import (
     RoundReport,
     Terms,
     VerifiedAverage,
-    everybody,
     found,
     private_client_app,
 )
@@ -66,18 +65,18 @@ class World:
     grid: InProcessGrid
     reports: list[RoundReport] = field(default_factory=list)
 
-    def run(self, rounds: int, *, order: Order | None = None, choose: Choose = everybody) -> Result:
-        return self.strategy(order=order, choose=choose).start(self.grid, initial(), num_rounds=rounds, timeout=5)
+    def run(self, rounds: int, **terms: Any) -> Result:
+        return self.strategy(**terms).start(self.grid, initial(), num_rounds=rounds, timeout=5)
 
-    def strategy(self, *, order: Order | None = None, choose: Choose = everybody) -> VerifiedAverage:
-        terms = Terms(
-            identity=self.consortium.server_identity(),
-            registry=self.consortium.registry(),
-            folder=self.consortium.server_folder,
-            order=order or Order(),
-            choose=choose,
-        )
-        return VerifiedAverage(terms, self.reports.append)
+    def strategy(self, *, order: Order | None = None, **terms: Any) -> VerifiedAverage:
+        """``terms`` are those of Terms that are not this world's own."""
+        own = {
+            "identity": self.consortium.server_identity(),
+            "registry": self.consortium.registry(),
+            "folder": self.consortium.server_folder,
+            "order": order or Order(),
+        }
+        return VerifiedAverage(Terms(**own, **terms), self.reports.append)
 
     def node(self, name: str) -> Node:
         return self.grid.nodes[1 + self.names.index(name)]
@@ -103,10 +102,12 @@ def world(
     trainings: Mapping[str, Training] | None = None,
     before: Alter | None = None,
     after: Alter | None = None,
+    min_roster: int | None = None,
 ) -> World:
     """``count`` hospitals, all present; ``before`` and ``after`` may alter or lose messages."""
     names = hospitals(count)
-    consortium = found(folder / "consortium", {**dict.fromkeys(names, TRAINING), **(trainings or {})})
+    given = {**dict.fromkeys(names, TRAINING), **(trainings or {})}
+    consortium = found(folder / "consortium", given, min_roster=min_roster)
     app = private_client_app(
         policy=str(consortium.folder / "clients" / "hospital-{partition-id}" / "policy.toml"),
         model=model,

@@ -345,7 +345,7 @@ def equivocate_the_first_model() -> Verdict:
     apart = replace(apart, position=replace(apart.position, head=victim.position.head))
     setting = stage(world)
     begun = client.Begun(ready=apart, train=setting.gathering.train)
-    misled = client.commit(begun, setting.committed["c000"].values, bytes(32))
+    misled = client.commit(begun, setting.committed["c000"].values, bytes(32), update=1)
     return play_out(replace(setting, committed={**setting.committed, "c000": misled})).worst
 
 
@@ -450,7 +450,7 @@ def a_client_frames_the_server() -> Verdict:
 
 @attack(Verdict.VERIFIED)
 def the_server_and_a_client_collude() -> Verdict:
-    """By design: what they add counts as that client's input. test_blame.py shows that an audit convicts them."""
+    """By design: what they add counts as that client's input. test_blame.py shows what an audit can find."""
     setting = scene()
     publish = setting.resign(shifted(setting, (2, 77)))
     missing = _inner(publish, setting, (2, 77))

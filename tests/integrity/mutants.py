@@ -34,16 +34,16 @@ LIKELY = {
     "client": ["test_absence", "test_exact", "test_attacks"],
     "commitments": ["test_attacks", "test_vectors"],
     "exact": ["test_exact", "test_states"],
-    "history": ["test_commands", "test_identity"],
+    "history": ["test_commands", "test_identity", "test_limits"],
     "keys": ["test_identity", "test_commands"],
     "receipts": ["test_attacks", "test_absence"],
-    "registry": ["test_identity"],
+    "registry": ["test_identity", "test_limits"],
     "schemes": ["test_fixed_point", "test_exact", "test_attacks"],
-    "sealing": ["test_states"],
+    "sealing": ["test_states", "test_limits"],
     "server": ["test_absence", "test_attacks", "test_rounds"],
     "session": ["test_fixed_point", "test_identity", "test_decoders"],
     "states": ["test_states"],
-    "wire": ["test_wire", "test_decoders"],
+    "wire": ["test_wire", "test_decoders", "test_limits"],
 }
 ALL = ["test_wire", "test_absence", "test_attacks", "test_blame", "test_exact", "test_identity", "test_states"]
 ALL += ["test_fixed_point", "test_vectors", "test_commands"]

@@ -16,6 +16,7 @@ from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Accept, Publish, Tag, Tags
 from lrdp.integrity.receipts import Receipt
 from lrdp.integrity.registry import NO_PREVIOUS, Registry, sign
+from lrdp.integrity.repeats import Repeats, same_roster
 from lrdp.integrity.schemes import SketchServer, sketch_client
 from lrdp.integrity.session import Method, Parameters, Session
 from lrdp.integrity.verdicts import Verdict
@@ -53,11 +54,12 @@ def registry_of(members: Iterable[Identity]) -> Registry:
 
 @dataclass
 class Federation:
-    """Everybody, between rounds."""
+    """Everybody, between rounds; ``number`` is that of the updates of the next stage."""
 
     idle: server.Idle
     clients: dict[str, client.Ready]
     rng: np.random.Generator
+    number: int = 1
 
     @property
     def session(self) -> Session:
@@ -146,7 +148,9 @@ def stage(
         if name not in dropped:
             values = updates[name] if updates else world.update()
             nonce = world.rng.bytes(32)
-            committed[name] = client.commit(client.begin(world.clients[name], train), values, nonce)
+            committed[name] = client.commit(
+                client.begin(world.clients[name], train), values, nonce, update=world.number
+            )
             gathering = server.enlist(gathering, committed[name].pledge)
     for name, bound in list(committed.items()):
         committed[name], update = client.reveal(bound, gathering.pledges)
@@ -176,13 +180,14 @@ def play_out(
     publish: Publish | Mapping[str, Publish] | None = None,
     tamper: Callable[[list[Tag]], list[Tag]] = lambda tags: tags,
     lies: Mapping[str, Callable[[client.Tagged, Tag], Tag]] | None = None,
+    repeats: Repeats = same_roster,
 ) -> Played:
     """PUBLISH to the end; ``tamper`` is the server's hand on the tags, ``lies`` those of corrupted clients."""
     shown = publish if isinstance(publish, Mapping) else dict.fromkeys(scene.names, publish or scene.publish)
     played = Played({}, {}, {}, [], [])
     for name in scene.names:
         try:
-            played.tagged[name], tag = client.answer(scene.committed[name], shown[name])
+            played.tagged[name], tag = client.answer(scene.committed[name], shown[name], repeats)
         except NotVerified as alarm:
             played.verdicts[name] = Verdict(alarm.verdict)
         else:
@@ -206,6 +211,7 @@ def conclude(scene: Stage, played: Played) -> Receipt:
         published = server.collect(published, tag)
     scene.federation.idle, receipt = server.conclude(published, played.accepts)
     scene.federation.clients.update(played.ready)
+    scene.federation.number += 1
     return receipt
 
 

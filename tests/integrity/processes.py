@@ -62,7 +62,9 @@ class ClientProcess:
     def pledge(self, train: bytes, values: Whole, nonce: bytes) -> bytes:
         ready = self.load()
         wire = Wire(ready.position)
-        committed = client.commit(client.begin(ready, wire.read_train(train)), values, nonce)
+        committed = client.commit(
+            client.begin(ready, wire.read_train(train)), values, nonce, update=ready.position.round + 1
+        )
         self.save(committed)
         return wire.pledge(committed.pledge)
 

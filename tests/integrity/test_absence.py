@@ -64,20 +64,9 @@ def test_the_round_is_played_again_from_the_last_verified_model():
     played = play_out(scene, tamper=lambda tags: tags[:-1])
     world.clients = {name: client.roll_back(tagged) for name, tagged in played.tagged.items()}
     world.idle = server.retry(scene.published)
-    again = stage(world)
+    again = stage(world, updates={name: bound.values for name, bound in scene.committed.items()})
     assert again.publish.header.attempt == 1
     assert play_out(again).worst is Verdict.VERIFIED
-
-
-def test_republishing_without_the_silent_is_verified_and_shows_its_update():
-    world = federation(5)
-    scene = stage(world)
-    played = play_out(scene, tamper=lambda tags: tags[:-1])
-    published, publish = server.republish(scene.published, without=["c004"])
-    kept = {name: client.reconsider(tagged) for name, tagged in played.tagged.items() if name != "c004"}
-    assert play_out(replace(scene, committed=kept, published=published, publish=publish)).worst is Verdict.VERIFIED
-    revealed = scene.publish.aggregate - publish.aggregate
-    assert revealed.tolist() == scene.committed["c004"].values.tolist()
 
 
 def test_a_tag_lost_on_the_way_is_given_again_and_no_other():
@@ -94,7 +83,9 @@ def test_a_tag_lost_on_the_way_is_given_again_and_no_other():
 def test_a_client_that_never_saw_publish_goes_back():
     scene = stage(federation(4))
     back = client.abandon(scene.committed["c000"])
-    assert back is scene.federation.clients["c000"]
+    before = scene.federation.clients["c000"]
+    assert (back.position, back.attempt) == (before.position, before.attempt)
+    assert back.model is before.model
 
 
 @pytest.mark.parametrize("method", list(Method))
@@ -169,7 +160,7 @@ def test_half_of_the_roster_is_no_quorum():
 def test_the_server_turns_down_what_it_could_not_prove():
     world = federation(4)
     gathering, train = server.open_round(world.idle, ("c000", "c001", "c002"))
-    committed = client.commit(client.begin(world.clients["c000"], train), world.update(), bytes(32))
+    committed = client.commit(client.begin(world.clients["c000"], train), world.update(), bytes(32), update=1)
     _, update = client.reveal(committed)
     enlisted = server.enlist(gathering, committed.pledge)
     large = replace(update, values=np.full(37, 2**23, "<i4"))
@@ -217,7 +208,7 @@ def test_a_client_commits_only_to_updates_of_the_session():
     begun = client.begin(world.clients["c000"], train)
     for wrong in (np.zeros(5, "<i4"), np.full(4, 2**23, "<i4"), np.zeros(4, "<i8"), np.zeros((4, 1), "<i4")):
         with pytest.raises(InvalidInput):
-            client.commit(begun, wrong, bytes(32))
+            client.commit(begun, wrong, bytes(32), update=1)
 
 
 def test_states_of_another_method_or_size_are_refused():
@@ -228,3 +219,24 @@ def test_states_of_another_method_or_size_are_refused():
         server.start(sketch.idle.identity, exact.idle.scheme, sketch.session, sketch.idle.model)
     with pytest.raises(InvalidInput, match="37 coordinates"):
         replace(sketch.clients["c000"], model=np.zeros(3, "<f4"))
+
+
+@pytest.mark.parametrize("jump", [1000, 2**32, 2**64 - 1])
+def test_no_attempt_is_so_far_ahead_that_none_could_follow(jump):
+    """Else one signed number would keep a client out until the next session."""
+    world = federation(4)
+    _, train = server.open_round(replace(world.idle, attempt=jump), tuple(world.clients))
+    assert verdict_of(lambda: client.begin(world.clients["c000"], train)) is Verdict.STALE_CONTEXT
+    scene = stage(world)
+    publish = scene.resign(attempt=jump)
+    assert play_out(scene, publish).worst is Verdict.STALE_CONTEXT
+    assert play_out(scene).worst is Verdict.VERIFIED
+
+
+def test_a_client_that_missed_attempts_takes_part_in_a_later_one():
+    world = federation(4)
+    world.idle = replace(world.idle, attempt=999)
+    scene = stage(world)
+    played = play_out(scene, tamper=lambda tags: tags[1:])
+    assert {client.roll_back(tagged).attempt for tagged in played.tagged.values()} == {1000}
+    assert play_out(scene, scene.resign(attempt=998)).worst is Verdict.STALE_CONTEXT

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from integrity.parties import SERVER, Stage, federation, identity, play_out, secret, stage, verdict_of
+from lrdp.errors import InvalidInput
 from lrdp.integrity import blame, client
-from lrdp.integrity.blame import Case, Finding, accuse, bare_tag, judge
+from lrdp.integrity.blame import Case, Finding, accuse, bare_tag, judge, judge_all
+from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.field import MERSENNE_127
-from lrdp.integrity.messages import Publish, Tag
+from lrdp.integrity.messages import Publish, Tag, Update
 from lrdp.integrity.schemes import transcript_challenge
+from lrdp.integrity.session import Method
 from lrdp.integrity.verdicts import Verdict
 
 
@@ -99,7 +103,7 @@ def test_a_server_that_opens_an_update_which_the_roster_does_not_hold_is_convict
     scene = stage(federation(4))
     publish = cheated(scene)
     tags = [bare_tag(tagged) for tagged in play_out(scene, publish).tagged.values()]
-    unused = client.commit(scene.committed["c001"].begun, scene.federation.update(), secret("another nonce"))
+    unused = client.commit(scene.committed["c001"].begun, scene.federation.update(), secret("another nonce"), update=2)
     _, update = client.reveal(unused)
     assert judge(case_of(scene, publish, tags), update) is Finding.SERVER
 
@@ -113,8 +117,8 @@ def test_a_bare_tag_has_one_value_only(beyond):
     assert verdict_of(lambda: judge(case_of(scene, scene.publish, tags), None)) is Verdict.TAG_SIG
 
 
-def test_a_server_and_a_client_that_collude_are_convicted_by_an_audit():
-    """VERIFIED by design; but whichever bare tag the colluder signs, one of the two is convicted."""
+def test_a_server_and_a_client_that_collude_are_convicted_only_if_every_update_is_opened():
+    """VERIFIED by design, and SOUND if nobody is accused: to open the colluder's own update is what convicts."""
     scene = stage(federation(4))
     publish = cheated(scene)
     added = np.zeros(37, "<i4")
@@ -129,8 +133,65 @@ def test_a_server_and_a_client_that_collude_are_convicted_by_an_audit():
     assert judge(case_of(scene, publish, true), None) is Finding.SERVER
     value = (true[3].value + missing) % MERSENNE_127.prime
     false = [*true[:3], bare("c003", publish.header, value)]
-    assert judge(case_of(scene, publish, false), None) is Finding.SOUND
-    assert judge(case_of(scene, publish, false), scene.published.updates[3]) is Finding.CLIENT
+    case, updates = case_of(scene, publish, false), scene.published.updates
+    assert judge(case, None) is Finding.SOUND
+    assert judge(case, updates[3]) is Finding.CLIENT
+    honest = dict.fromkeys(("c000", "c001", "c002"), Finding.SOUND)
+    assert judge_all(case, updates) == {**honest, "c003": Finding.CLIENT}
+    assert judge_all(case, updates[:3]) == {**honest, "c003": Finding.SERVER}  # it hides its accomplice's
+
+
+def test_where_every_update_is_opened_and_sound_the_aggregate_is_their_sum():
+    scene = stage(federation(4))
+    case = case_of(scene, scene.publish, [bare_tag(tagged) for tagged in play_out(scene).tagged.values()])
+    assert set(judge_all(case, scene.published.updates).values()) == {Finding.SOUND}
+    assert judge(case, None) is Finding.SOUND
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.full(37, 2**23, "<i4"),
+        np.full(37, -(2**23), "<i4"),
+        np.zeros(38, "<i4"),
+        np.zeros(36, "<i4"),
+        np.zeros(37, "<i8"),
+        np.zeros(37, "<f4"),
+        np.full(37, np.nan, "<f4"),
+        np.zeros((37, 1), "<i4"),
+    ],
+)
+def test_an_opened_update_that_is_none_convicts_both_its_owner_and_the_server(values):
+    """The colluder pledges what no honest client can, and signs the tag of it; an honest server would not admit it."""
+    scene = stage(federation(4))
+    position, owner = scene.federation.idle.position, identity("c003")
+    own = pledge(position, owner, commitment(position, "c003", bytes(32), values))
+    publish = scene.resign(roster=(*scene.publish.header.roster[:3], own))
+    tags = [bare(name, publish.header, 1) for name in scene.names]
+    case, opened = case_of(scene, publish, tags), Update(pledge=own, nonce=bytes(32), values=values)
+    assert judge(case, opened) is Finding.BOTH
+    assert judge_all(case, [opened])["c003"] is Finding.BOTH
+
+
+def test_control_an_update_at_the_edge_of_the_range_is_one():
+    scene = stage(federation(4))
+    edge = np.full(37, 2**23 - 1, "<i4")
+    scene = stage(federation(4), updates=dict.fromkeys(scene.names, edge))
+    case = case_of(scene, scene.publish, [bare_tag(tagged) for tagged in play_out(scene).tagged.values()])
+    assert set(judge_all(case, scene.published.updates).values()) == {Finding.SOUND}
+
+
+def test_nobody_is_blamed_in_exact_rounds():
+    """There updates are masked, so that every honest one would look wrong."""
+    scene = stage(federation(4, method=Method.EXACT))
+    with pytest.raises(InvalidInput, match="blame is for `sketch`"):
+        judge(case_of(scene, scene.publish, []), scene.published.updates[0])
+
+
+def _beyond(scene: Stage) -> np.ndarray:
+    aggregate = scene.publish.aggregate.copy()
+    aggregate[4] = len(scene.names) * scene.point.most + 1
+    return aggregate
 
 
 def spoilt() -> dict[str, tuple[Case, Verdict]]:
@@ -138,7 +199,7 @@ def spoilt() -> dict[str, tuple[Case, Verdict]]:
     tags = [bare_tag(tagged) for tagged in play_out(scene).tagged.values()]
     good = case_of(scene, scene.publish, tags)
 
-    def shown(**changes: object) -> Case:
+    def shown(**changes: Any) -> Case:
         publish = scene.resign(**changes)
         again = [bare(tag.name, publish.header, tag.value) for tag in tags]
         return case_of(scene, publish, again)
@@ -158,6 +219,7 @@ def spoilt() -> dict[str, tuple[Case, Verdict]]:
             Verdict.SERVER_SIG,
         ),
         "another aggregate": (replace(good, aggregate=good.aggregate * 2), Verdict.SHAPE),
+        "beyond the range": (shown(aggregate=_beyond(scene)), Verdict.RANGE),
         "a tag short": (replace(good, bare=good.bare[1:]), Verdict.TAGS_INCOMPLETE),
         "a forged tag": (replace(good, bare=(replace(good.bare[0], value=9), *good.bare[1:])), Verdict.TAG_SIG),
     }

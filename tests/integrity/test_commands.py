@@ -148,7 +148,7 @@ def test_an_auditor_without_model_or_data_verifies_a_session(receipts):
     assert (found["verified"], found["consistent"], found["rounds"], found["pinned"]) == (True, True, 3, True)
     assert found["participants"] == {"c000": 3, "c001": 3, "c002": 3, "c003": 3}
     assert run("verify", receipts, "--pin", pin, "--head", found["head"]).exit_code == 0
-    assert "rounds         3" in run("verify", receipts, "--unpinned").stdout
+    assert "rounds        3" in run("verify", receipts, "--unpinned").stdout
 
 
 def test_without_a_pin_nothing_is_called_verified(receipts):

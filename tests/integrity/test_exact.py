@@ -60,9 +60,9 @@ def test_a_mask_is_not_used_twice():
     world = federation(3, size=9, method=Method.EXACT)
     _, train = server.open_round(world.idle, tuple(world.clients))
     begun = client.begin(world.clients["c000"], train)
-    client.commit(begun, world.update(), bytes(32))
+    client.commit(begun, world.update(), bytes(32), update=1)
     with pytest.raises(InvalidInput, match="used up"):
-        client.commit(begun, world.update(), bytes(32))
+        client.commit(begun, world.update(), bytes(32), update=1)
 
 
 def test_one_who_drops_out_ends_the_attempt():
@@ -103,7 +103,7 @@ def test_whoever_announced_no_key_cannot_be_masked_for():
     _, train = server.open_round(world.idle, tuple(world.clients))
     begun = client.begin(replace(world.clients["c000"], scheme=alone), train)
     with pytest.raises(NotVerified, match="announced no key"):
-        client.commit(begun, world.update(), bytes(32))
+        client.commit(begun, world.update(), bytes(32), update=1)
 
 
 @pytest.mark.parametrize("spoil", [lambda values: values[:-1].copy(), lambda values: values.astype("<i8")])

@@ -126,6 +126,97 @@ def test_signing_keys_of_small_order_are_refused(key):
     assert not replace(identity("bank").member, signing_key=key, proof=forged).holds()
 
 
+# ---------------------------------------- an oracle for the order of points, in plain arithmetic on the curve itself
+PRIME = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, PRIME) % PRIME
+Point = tuple[int, int]
+
+
+def added(one: Point, other: Point) -> Point:
+    (x, y), (u, v) = one, other
+    cross = D * x * u * y * v
+    left, right = (x * v + y * u) * pow(1 + cross, -1, PRIME), (y * v + x * u) * pow(1 - cross, -1, PRIME)
+    return left % PRIME, right % PRIME
+
+
+def times(count: int, point: Point) -> Point:
+    result = (0, 1)
+    for bit in bin(count)[2:]:
+        result = added(result, result)
+        result = added(result, point) if bit == "1" else result
+    return result
+
+
+def decoded(key: bytes) -> Point:
+    y = int.from_bytes(key, "little") & (2**255 - 1)
+    square = (y * y - 1) * pow(D * y * y + 1, -1, PRIME) % PRIME
+    x = pow(square, (PRIME + 3) // 8, PRIME)
+    x = x if x * x % PRIME == square else x * pow(2, (PRIME - 1) // 4, PRIME) % PRIME
+    assert x * x % PRIME == square
+    return (x if x & 1 == key[31] >> 7 else PRIME - x), y
+
+
+def encoded(point: Point) -> bytes:
+    return (point[1] | (point[0] & 1) << 255).to_bytes(32, "little")
+
+
+def montgomery(point: Point) -> bytes:
+    return ((1 + point[1]) * pow(1 - point[1], -1, PRIME) % PRIME).to_bytes(32, "little")
+
+
+EIGHTH = decoded(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"))
+TORSION = [times(count, EIGHTH) for count in range(1, 8)]
+
+
+def test_the_oracle_knows_a_point_of_order_eight_and_the_order_of_a_key():
+    assert times(8, EIGHTH) == (0, 1) != times(4, EIGHTH)
+    own = decoded(identity("bank").member.signing_key)
+    assert times(ORDER, own) == (0, 1)
+    assert encoded(own) == identity("bank").member.signing_key
+    assert all(times(ORDER, added(own, small)) != (0, 1) for small in TORSION)
+
+
+@pytest.mark.parametrize("small", range(7))
+def test_keys_of_mixed_order_are_refused(small):
+    """Such a key agrees as the member's own does, and its signatures hold for some verifiers and not for others."""
+    own = decoded(identity("bank").member.signing_key)
+    mixed = added(own, TORSION[small])
+    assert not keys.signing_key_sound(encoded(mixed))
+    assert not keys.agreement_key_sound(montgomery(mixed))
+    assert keys.signing_key_sound(encoded(own))
+    assert keys.agreement_key_sound(montgomery(own))
+    assert identity("x").agree(montgomery(mixed)) == identity("x").agree(montgomery(own))  # so it is a copy
+
+
+def test_a_copied_agreement_key_in_another_encoding_is_refused():
+    good = identity("bank").member.agreement_key
+    flipped = good[:31] + bytes([good[31] | 0x80])
+    thief = identity("thief")
+    assert thief.agree(flipped) == thief.agree(good)
+    proof = thief.sign(b"member/v1", b"thief", flipped)
+    assert not replace(thief.member, agreement_key=flipped, proof=proof).holds()
+    copied = registry_of([identity("bank"), identity("other")])
+    members = (*copied.members, replace(thief.member, agreement_key=flipped, proof=proof))
+    again = resigned(copied, members=members)
+    with pytest.raises(NotVerified, match="REGISTRY_REFUSED"):
+        verify(again, again.digest)
+
+
+@pytest.mark.parametrize("small", range(2, 19))
+def test_keys_that_are_not_reduced_are_refused(small):
+    raw = (small + PRIME).to_bytes(32, "little")
+    assert not keys.agreement_key_sound(raw)
+    assert not keys.signing_key_sound(raw)
+
+
+def test_keys_off_the_curve_are_refused():
+    """Half of all numbers are on the curve's twist, where the group is another one."""
+    sound = [keys.agreement_key_sound(number.to_bytes(32, "little")) for number in range(2, 200)]
+    assert 0 < sum(sound) < 40  # one of sixteen is of the large order
+    assert keys.agreement_key_sound((9).to_bytes(32, "little"))
+
+
 def test_good_members_hold():
     assert all(identity(f"bank-{index}").member.holds() for index in range(20))
 
@@ -243,7 +334,7 @@ def test_the_old_key_is_worth_nothing_after_rotation():
     gathering, train = server.open_round(world.idle, tuple(world.clients))
     stolen = replace(world.clients["c002"], identity=old["c002"].identity)
     begun = client.begin(stolen, train)
-    committed = client.commit(begun, world.update(), bytes(32))
+    committed = client.commit(begun, world.update(), bytes(32), update=9)
     assert verdict_of(lambda: server.enlist(gathering, committed.pledge)) is Verdict.PEER_UPDATE_SIG
 
 

@@ -14,7 +14,6 @@ from integrity import mutants
 # Broken conditions that change nothing, and why.
 EQUIVALENT = {
     "exact._add_stream: sign > 0 → sign >= 0": "a sign is +1 or −1",
-    "keys.load: os.name == 'posix' and stat.S_IMODE(mode) & 63 → stat.S_IMODE(mode) & 63": "modes are POSIX's",
 }
 
 

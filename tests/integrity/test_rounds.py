@@ -20,7 +20,10 @@ METHODS = list(Method)
 
 
 def contributions(world: Federation, names: list[str]) -> dict[str, Contribution]:
-    return {name: Contribution(values=world.update(), nonce=world.rng.bytes(32)) for name in names}
+    return {
+        name: Contribution(update=world.idle.position.round + 1, values=world.update(), nonce=world.rng.bytes(32))
+        for name in names
+    }
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -86,6 +89,7 @@ class Story:
             self.world.clients[name] = client.roll_back(tagged)
         self.world.clients[silent] = client.abandon(scene.committed[silent])
         self.world.idle = server.retry(scene.published)
+        self.world.number += 1  # another roster is shown other updates
         dropped.add(silent)
         self.seen["attempts rolled back"] += 1
 

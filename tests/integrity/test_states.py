@@ -38,7 +38,12 @@ def test_a_round_through_disks_gives_the_receipts_of_a_round_in_memory(method):
     for _ in range(3):
         updates = drawn(plain)
         outcome = run_round(
-            plain.idle, plain.clients, {name: Contribution(values=u, nonce=n) for name, (u, n) in updates.items()}
+            plain.idle,
+            plain.clients,
+            {
+                name: Contribution(update=1 + plain.idle.position.round, values=u, nonce=n)
+                for name, (u, n) in updates.items()
+            },
         )
         plain.idle, plain.clients = outcome.server, outcome.clients
         waiting, tags = play_round(host, clients, updates)

@@ -197,7 +197,7 @@ def test_the_reference_and_the_library_give_a_bad_vector_the_same_verdict(case):
     world = federation(5, size=7, rng=vectors.Steady(12))
     wire = Wire(world.idle.position)
     begun = client.begin(world.clients[record["victim"]], wire.read_train(bytes.fromhex(record["train"])))
-    committed = client.commit(begun, np.array(record["update"], "<i4"), bytes.fromhex(record["nonce"]))
+    committed = client.commit(begun, np.array(record["update"], "<i4"), bytes.fromhex(record["nonce"]), update=1)
 
     def receive() -> object:
         tagged, _ = client.answer(committed, wire.read_publish(publish, body))

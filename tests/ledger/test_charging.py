@@ -115,7 +115,7 @@ def test_a_stricter_policy_is_put_in_force_and_a_looser_budget_is_not(world: Wor
     raised = World(folder=world.folder, key=world.key, rules=policy(epsilon="80.0", per_run_epsilon="80.0"))
     with raised.open() as ledger:
         assert [len(ledger.books.policies), ledger.books.budget.epsilon] == [3, 8.0]
-        with pytest.raises(BudgetExceeded, match="of 8 "):
+        with pytest.raises(BudgetExceeded, match=r"of 8\.0 "):
             exhaust(ledger, steps=400)
 
 

@@ -1,4 +1,6 @@
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -159,11 +161,12 @@ def test_a_line_that_is_no_entry_is_refused(line: bytes) -> None:
 
 
 def test_a_mechanism_the_ledger_could_not_read_back_is_refused() -> None:
-    class Home(FixedSizeGaussian):
-        pass
+    @dataclass(frozen=True, kw_only=True)
+    class Home(Mechanism):
+        name: ClassVar[str] = FixedSizeGaussian.name
 
     with pytest.raises(InvalidInput, match="could not read back"):
-        encode_mechanism(Home(noise_multiplier=1.0, batch_size=2, dataset_size=5))
+        encode_mechanism(Home(noise_multiplier=1.0))
     for text in ("home noise_multiplier=0x1p+0", "gaussian", f"{encode_mechanism(STEP)} cap=3"):
         with pytest.raises(InvalidInput):
             decode_mechanism(text)

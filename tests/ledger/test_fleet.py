@@ -6,9 +6,12 @@ import pytest
 
 from ledger.worlds import STEP, World, policy, request, round_trip
 from lrdp.accounting import Adjacency, RenyiAccountant
+from lrdp.commands.fleet import reports_in
 from lrdp.errors import BudgetExceeded, InvalidInput
-from lrdp.ledger import Ledger, SlotsChoice
+from lrdp.ledger import Ledger, SigningKey, SlotsChoice, rotate_key
+from lrdp.ledger.export import write_export
 from lrdp.ledger.fleet import FleetBooks, view
+from lrdp.ledger.heads import Successor, rotation_message
 from lrdp.ledger.reports import Report, read_report, report_of
 from lrdp.ledger.summary import rounds_left
 
@@ -69,7 +72,7 @@ def test_the_newest_report_of_a_ledger_counts(tmp_path: Path) -> None:
     ledger.close()
     for order in ([old, new], [new, old]):
         assert FleetBooks.of(order).fleet.steps.tolist() == [78]
-    assert FleetBooks.of([old]).updated(FleetBooks.of([new])).fleet.steps.tolist() == [78]
+    assert FleetBooks.of([old]).updated([new]).fleet.steps.tolist() == [78]
     assert world.key.public == new.key
 
 
@@ -116,3 +119,112 @@ def test_many_clients_agree_with_the_accountant_one_by_one(tmp_path: Path) -> No
         assert exact * (1 - 1e-9) <= seen.spent[row] <= exact * 1.02 + 1e-9
         assert seen.guaranteed[row] >= exact * (1 - 1e-9)
     assert replace(seen, rounds=seen.rounds).rounds.min() >= 0
+
+
+# ---------------------------------------- whose a row is
+def _strangers(report: Report, **changes: object) -> Report:
+    """What anybody can sign who knows a ledger's id: a report with a key of his own."""
+    stranger = SigningKey.generate()
+    forged = report._replace(key=stranger.public, opening_key=stranger.public, history={}, **changes)
+    return read_report(forged.signed(stranger))
+
+
+@pytest.mark.parametrize("seq", [1, 5, 6, 999])
+def test_a_stranger_s_report_never_takes_the_place_of_a_row(tmp_path: Path, seq: int) -> None:
+    _, true, ledger = client(tmp_path, "a", [(3.7, 39)])
+    ledger.close()
+    forged = _strangers(true, seq=seq)
+    books = FleetBooks.of([true])
+    books.save(tmp_path / "fleet.npz")
+    with pytest.raises(InvalidInput, match=r"two keys claim the ledger .* Nothing was imported and what was known"):
+        FleetBooks.load(tmp_path / "fleet.npz").updated([forged])
+    assert view(FleetBooks.load(tmp_path / "fleet.npz")).spent[0] > 0
+    elsewhere = _strangers(true, ledger="0" * 32)
+    assert len(books.updated([elsewhere])) == 2, "control: with an id of his own a stranger has a row of his own"
+
+
+@pytest.mark.parametrize("forged_first", [True, False])
+def test_of_two_keys_that_claim_a_ledger_at_once_neither_is_counted(tmp_path: Path, forged_first: bool) -> None:
+    _, true, ledger = client(tmp_path, "a", [(3.7, 39)])
+    ledger.close()
+    both = [true, _strangers(true, seq=true.seq + 1)]
+    with pytest.raises(InvalidInput, match="ask the client which key is its own"):
+        FleetBooks.of(reversed(both) if forged_first else both)
+
+
+def test_a_key_that_was_handed_over_takes_the_row_along_and_the_old_one_does_not_come_back(tmp_path: Path) -> None:
+    world, old, ledger = client(tmp_path, "a", [(3.7, 39)])
+    second, third = SigningKey.generate(), SigningKey.generate()
+    rotate_key(ledger, world.key, second)
+    ledger.close()
+    again = World(folder=world.folder, rules=world.rules, key=second, administrator=world.administrator)
+    with again.open() as ledger:
+        new = read_report(report_of(ledger.books).signed(second))
+        rotate_key(ledger, second, third)
+        newest = read_report(report_of(ledger.books).signed(third))
+    assert (new.keys, newest.keys) == (
+        (world.key.public, second.public),
+        (world.key.public, second.public, third.public),
+    )
+    books = FleetBooks.of([old]).updated([new])
+    assert books.keys.tolist() == [second.public]
+    assert books.updated([newest]).keys.tolist() == [third.public]
+    assert FleetBooks.of([newest, old, new]).keys.tolist() == [third.public]
+    with pytest.raises(InvalidInput, match="two keys claim"):
+        books.updated([read_report(old._replace(seq=99).signed(world.key))])  # a thief of the old key
+
+
+def test_a_succession_that_the_old_key_did_not_sign_is_no_report(tmp_path: Path) -> None:
+    world, true, ledger = client(tmp_path, "a", [(3.7, 39)])
+    ledger.close()
+    thief = SigningKey.generate()
+    rotation = rotation_message(true.ledger, world.key.public, thief.public)
+    for signature in (thief.sign(rotation), "00" * 64, ""):
+        forged = true._replace(key=thief.public, successors=(Successor(thief.public, signature),))
+        with pytest.raises(InvalidInput, match="not signed"):
+            read_report(forged.signed(thief))
+    signed = true._replace(key=thief.public, successors=(Successor(thief.public, world.key.sign(rotation)),))
+    assert read_report(signed.signed(thief)).keys == (world.key.public, thief.public), "control"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"following": {}}, {"seq": 0}, {"seq": 1 << 70}, {"history": {STEP: 1 << 70}}, {"epsilon": 0.0}, {"delta": 2.0}],
+)
+def test_a_signed_report_that_cannot_be_a_ledger_s_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    world, report, ledger = client(tmp_path, "a", [(3.7, 39)])
+    ledger.close()
+    with pytest.raises(InvalidInput):
+        read_report(report._replace(**change).signed(world.key))
+
+
+def test_a_ledger_that_nobody_signed_is_not_imported(tmp_path: Path) -> None:
+    world, _, ledger = client(tmp_path, "a", [(3.7, 39)])
+    write_export(ledger, tmp_path / "export")
+    ledger.close()
+    with pytest.raises(InvalidInput, match="lrdp ledger export"):
+        reports_in(world.path)
+    assert len(reports_in(tmp_path / "export")) == 1, "control: its export is"
+
+
+def test_a_fleet_is_saved_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, report, ledger = client(tmp_path, "a", [(3.7, 39)])
+    ledger.close()
+    books, path = FleetBooks.of([report]), tmp_path / "fleet.npz"
+    books.save(path)
+    before = path.read_bytes()
+
+    def cut(file: object, **_: object) -> None:
+        file.write(b"half")  # type: ignore[attr-defined]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", cut)
+    with pytest.raises(InvalidInput, match="No space left"):
+        books.save(path)
+    assert path.read_bytes() == before
+
+
+def test_a_fleet_of_before_keys_were_kept_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    np.savez(tmp_path / "old.npz", names=np.array(["a"]))
+    with pytest.raises(InvalidInput, match="import the reports into a new file"):
+        FleetBooks.load(tmp_path / "old.npz")

@@ -6,6 +6,7 @@ from ledger.worlds import POLICY, STEP, policy
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
 from lrdp.ledger import Refusal, parse_policy, read_policy
+from lrdp.ledger.policy import PeersRule, Retries
 
 
 def parse(text: str) -> object:
@@ -25,6 +26,8 @@ def test_a_policy_says_what_its_file_says() -> None:
     assert rules.mechanism.costliest == FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.2)
     assert (rules.mechanism.clip_norm, rules.mechanism.max_steps_per_round) == (1.0, 400)
     assert (rules.model.max_bytes, rules.model.max_abs_weight) == (200_000_000, 1e4)
+    assert rules.mechanism.min_clip_norm == 0.25
+    assert rules.peers == PeersRule(registry_sha256="", server_keys=(), min_roster=3, retries=Retries.SAME_ROSTER)
     assert rules.metrics == ()
     assert STEP.noise_multiplier > rules.mechanism.costliest.noise_multiplier
 
@@ -42,7 +45,8 @@ def test_a_run_without_a_quota_may_spend_all() -> None:
     assert parse_policy(text, source="p").budget.per_run.epsilon == 8.0
 
 
-KEYED_LINES = [line for line in POLICY.splitlines() if "=" in line and "per_run" not in line]
+LEFT_OUT = ("per_run_epsilon", "min_clip_norm")
+KEYED_LINES = [line for line in POLICY.splitlines() if "=" in line and not line.startswith(LEFT_OUT)]
 
 
 @pytest.mark.parametrize("line", KEYED_LINES)
@@ -77,17 +81,33 @@ def test_every_table_must_be_there(table: str) -> None:
         ("batch_size = 128", "batch_size = 5000", "line 14: batch_size must be below dataset_size=5000"),
         ("batch_size = 128", "batch_size = 0", "line 14: batch_size must be at least 1"),
         ("clip_norm = 1.0", "clip_norm = 0.0", "line 15: clip_norm must be above 0"),
-        ("min_noise_multiplier = 1.2", "min_noise_multiplier = 0", "line 16: noise_multiplier must be above 0"),
-        ("max_steps_per_round = 400", "max_steps_per_round = 0", "line 17: max_steps_per_round must be at least 1"),
-        ("min_dataset_size = 5000", "min_dataset_size = 1", "line 18: dataset_size must be at least 2"),
-        ("max_abs_weight = 1e4", "max_abs_weight = nan", "line 22: .*got nan"),
-        ('registry_sha256 = ""', 'registry_sha256 = "abc"', "line 25: registry_sha256 must be a SHA-256"),
-        ("metrics = []", "metrics = [3]", "line 28: .*must be a list of names"),
-        ("metrics = []", 'metrics = "loss"', "line 28: .*must be a list of names"),
+        ("min_clip_norm = 0.25", "min_clip_norm = 0.0", "line 16: min_clip_norm must be above 0"),
+        ("min_clip_norm = 0.25", "min_clip_norm = 1.5", "line 16: min_clip_norm must be at most clip_norm=1"),
+        ("min_noise_multiplier = 1.2", "min_noise_multiplier = 0", "line 17: noise_multiplier must be above 0"),
+        ("max_steps_per_round = 400", "max_steps_per_round = 0", "line 18: max_steps_per_round must be at least 1"),
+        ("min_dataset_size = 5000", "min_dataset_size = 1", "line 19: dataset_size must be at least 2"),
+        ("max_abs_weight = 1e4", "max_abs_weight = nan", "line 23: .*got nan"),
+        ('registry_sha256 = ""', 'registry_sha256 = "abc"', "line 26: registry_sha256 must be a SHA-256"),
+        ("server_keys = []", 'server_keys = "abc"', r"line 27: peers\.server_keys must be a list of"),
+        ("server_keys = []", 'server_keys = ["abc"]', "line 27: server_keys must be Ed25519 public keys .*got 'abc'"),
+        ("server_keys = []", f'server_keys = ["{"A" * 64}"]', "line 27: server_keys must be .*lower-case"),
+        (
+            "min_roster = 3",
+            "min_roster = 2",
+            "line 28: min_roster must be at least 3, got 2",
+        ),
+        ("min_roster = 3", "min_roster = 3.0", r"line 28: peers\.min_roster must be a whole number"),
+        (
+            '"same-roster"',
+            '"any-roster"',
+            "line 29: retries must be one of same-roster, smaller-roster",
+        ),
+        ("metrics = []", "metrics = [3]", "line 32: .*must be a list of names"),
+        ("metrics = []", 'metrics = "loss"', "line 32: .*must be a list of names"),
         ('unit = "patient"', 'unit = ""', "line 3: unit must be a printable name"),
         ("max_rows_per_unit = 1", "max_rows_per_unit = 0", "line 4: max_rows_per_unit must be at least 1"),
-        ("metrics = []", "metrics = []\nloss = true", r"line 29: the key release\.loss is not known"),
-        ("[release]", "[extra]\nkey = 1\n[release]", r"line 28: the key extra\.key is not known"),
+        ("metrics = []", "metrics = []\nloss = true", r"line 33: the key release\.loss is not known"),
+        ("[release]", "[extra]\nkey = 1\n[release]", r"line 32: the key extra\.key is not known"),
         ("[identity]", "version = 1\n[identity]", "line 1: the key version is not known"),
         ("delta = 1e-6", "delta = 1e-6\ndelta = 1e-5", "not valid TOML.*line 9"),
         ("delta = 1e-6", "delta == 1e-6", "not valid TOML.*line 8"),
@@ -96,6 +116,34 @@ def test_every_table_must_be_there(table: str) -> None:
 def test_a_wrong_policy_is_refused_with_its_line(old: str, new: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         parse(POLICY.replace(old, new, 1))
+
+
+def test_peers_are_pinned_as_they_are_written() -> None:
+    pins = {
+        "registry_sha256": f'"{"1f" * 32}"',
+        "server_keys": f'["{"2e" * 32}", "{"3d" * 32}"]',
+        "min_roster": "7",
+        "retries": '"smaller-roster"',
+    }
+    assert policy(**pins).peers == PeersRule(
+        registry_sha256="1f" * 32,
+        server_keys=("2e" * 32, "3d" * 32),
+        min_roster=7,
+        retries=Retries.SMALLER_ROSTER,
+    )
+
+
+OLDER = "".join(
+    line
+    for line in POLICY.splitlines(keepends=True)
+    if not line.startswith(("min_clip_norm", "server_keys", "min_roster", "retries"))
+)
+
+
+def test_a_policy_from_before_peers_were_pinned_is_read_as_the_strictest() -> None:
+    rules = parse_policy(OLDER.replace('registry_sha256 = ""', f'registry_sha256 = "{"1f" * 32}"'), source="p")
+    assert rules.peers == PeersRule(registry_sha256="1f" * 32, server_keys=(), retries=Retries.SAME_ROSTER)
+    assert rules.mechanism.min_clip_norm == rules.mechanism.clip_norm
 
 
 def test_no_policy_means_refuse(tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ WRONG_REQUESTS = [
     (Refusal.NOISE, {"mechanism": STEP.with_noise(math.nextafter(1.2, 0))}),
     (Refusal.BATCH_SIZE, {"mechanism": replace(STEP, batch_size=129)}),
     (Refusal.DATASET_SIZE, {"mechanism": replace(STEP, dataset_size=5001)}),
+    (Refusal.DATASET_SIZE, {"mechanism": replace(STEP, dataset_size=4999)}),
     (Refusal.CLIP_NORM, {"clip_norm": 1.0000001}),
+    (Refusal.CLIP_NORM, {"clip_norm": math.nextafter(0.25, 0)}),
+    (Refusal.CLIP_NORM, {"clip_norm": 1e-300}),
     (Refusal.STEPS, {"steps": 401}),
     (Refusal.MODEL_SIZE, {"model": model(size=200_000_001)}),
     (Refusal.MODEL_WEIGHTS, {"model": model(largest_weight=1e5)}),
@@ -49,7 +52,7 @@ def test_the_refusal_says_value_limit_and_line(world: World) -> None:
     with world.create() as ledger, pytest.raises(PolicyRefused) as caught:
         ledger.charge(request(mechanism=STEP.with_noise(0.6)))
     assert str(caught.value) == (
-        "the server asked for noise 0.6, the policy allows at least 1.2 (policy.toml line 16): nothing was trained and "
+        "the server asked for noise 0.6, the policy allows at least 1.2 (policy.toml line 17): nothing was trained and "
         "nothing was spent."
     )
 
@@ -75,7 +78,7 @@ def test_a_malformed_request_is_refused_at_birth(change: dict[str, object]) -> N
 
 def test_stricter_requests_are_taken(world: World) -> None:
     with world.create() as ledger:
-        ledger.charge(request(1, mechanism=FixedSizeGaussian(dataset_size=4000, batch_size=64, noise_multiplier=9.0)))
+        ledger.charge(request(1, mechanism=FixedSizeGaussian(dataset_size=5000, batch_size=64, noise_multiplier=9.0)))
         ledger.charge(request(2, steps=1, clip_norm=0.25))
 
 

@@ -25,6 +25,7 @@ per_run_epsilon = 4.0
 sampling = "fixed-size"
 batch_size = 128
 clip_norm = 1.0
+min_clip_norm = 0.25
 min_noise_multiplier = 1.2
 max_steps_per_round = 400
 min_dataset_size = 5000
@@ -35,6 +36,9 @@ max_abs_weight = 1e4
 
 [peers]
 registry_sha256 = ""
+server_keys = []
+min_roster = 3
+retries = "same-roster"
 
 [release]
 metrics = []

@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import torch
 
 from ledger.worlds import STEP, World, policy, request, round_trip
 from lrdp.accounting import PrivacySpent
-from lrdp.errors import InvalidInput, PolicyRefused
+from lrdp.errors import BudgetExceeded, InvalidInput, PolicyRefused
+from lrdp.figures import AtMost
 from lrdp.ledger import void
 from lrdp.ledger.summary import for_group, guess_rate, summarize
 from lrdp.report.statement import SCHEMA, AuditBound, Statement, record
@@ -55,10 +57,12 @@ def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> 
     assert figures["mechanisms"][0]["steps"] == 117
     assert figures["mechanisms"][0]["noise_multiplier"] == STEP.noise_multiplier
     assert figures["without_voids"]["epsilon"] > figures["spent"]["epsilon"]
+    assert figures["guaranteed_without_voids"]["epsilon"] > figures["guaranteed"]["epsilon"]
     assert figures["audit"]["epsilon"] == 0.31
     assert set(figures) == {
         *"schema client unit max_rows_per_unit adjacency budget guaranteed spent spent_at_other_deltas group".split(),
-        *"without_voids recorded accountant membership_guess_rate mechanisms clip_norms charges refusals runs".split(),
+        *"without_voids guaranteed_without_voids recorded accountant membership_guess_rate mechanisms".split(),
+        *"clip_norms charges refusals runs".split(),
         *"adopted_heads suspended clock_went_back ledger policy_sha256 audit version points".split(),
     }
 
@@ -67,7 +71,7 @@ def test_an_upgraded_accountant_shows_both_values(statement: Statement) -> None:
     figures = record(statement)
     assert figures["recorded"]["accountant"].startswith("rdp lrdp/")
     point = next(point for point in statement.points if point.key == "epsilon")
-    assert f"{figures['recorded']['spent']:.4f} spent" in point.text
+    assert f"{AtMost(figures['recorded']['spent']):.4f} spent" in point.text
     assert "recomputed by rdp lrdp/" in point.text
 
 
@@ -127,6 +131,21 @@ def test_an_empty_ledger_has_a_statement_too(tmp_path: Path) -> None:
     assert html(statement)
 
 
+def test_what_is_left_shrinks_with_the_policy(tmp_path: Path) -> None:
+    world = World(folder=tmp_path)
+    with world.create() as ledger:
+        round_trip(ledger, request())
+        before = summarize(ledger.books)
+    with replace(world, rules=policy(epsilon="2.0", per_run_epsilon="2.0")).open() as ledger:
+        after = summarize(ledger.books)
+        for number in range(100, 100 + after.rounds_left):
+            round_trip(ledger, request(number, run="next"))
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(request(99, run="next"))
+    assert after.left == pytest.approx(before.left - 6.0)
+    assert 0 < after.rounds_left < before.rounds_left
+
+
 def test_rows_per_unit_enlarge_epsilon(tmp_path: Path) -> None:
     world = World(folder=tmp_path, rules=policy(max_rows_per_unit="3"))
     with world.create() as ledger:
@@ -135,7 +154,7 @@ def test_rows_per_unit_enlarge_epsilon(tmp_path: Path) -> None:
     epsilon, delta = summary.guaranteed.epsilon, summary.guaranteed.delta
     assert summary.group.epsilon == pytest.approx(3 * epsilon)
     assert summary.group.delta == pytest.approx(3 * math.exp(2 * epsilon) * delta)
-    assert f"ε = {3 * epsilon:.4g}" in text(Statement(summary=summary))
+    assert f"ε = {AtMost(3 * epsilon):.4f}" in text(Statement(summary=summary))
 
 
 def test_the_guess_rate_is_the_largest_of_all_tests() -> None:

@@ -219,6 +219,17 @@ def test_checked_records_are_not_read_again():
     assert dataset.read < 13 + 10
 
 
+def test_a_record_that_fails_the_losses_check_leaves_its_slot_empty():
+    inputs, labels = records()._columns
+    labels = labels.clone()
+    labels[8] = 3
+    given = task(dataset=check_records(TensorRecords(inputs, labels), CrossEntropy(classes=3)))
+    with prepared(fixed(), given) as ready:
+        batch, live = ready.reader.slots(np.array([7, 8, EMPTY, 9]))
+    assert live.tolist() == [True, False, False, True]
+    assert not bool(batch[0][1:3].any())
+
+
 def test_plain_map_style_data_sets_of_numbers_and_dicts_work():
     class Rows:
         def __len__(self):

@@ -17,6 +17,7 @@ from lrdp.accounting.accountants import (
     PldAccountant,
     PrivacySpent,
     RenyiAccountant,
+    SteadyAccountant,
     TaylorAccountant,
 )
 from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
@@ -56,6 +57,7 @@ __all__ = [
     "RenyiFilter",
     "ReservedSlots",
     "SampledGaussian",
+    "SteadyAccountant",
     "TaylorAccountant",
     "Training",
     "TruncatedPoissonGaussian",

@@ -7,9 +7,11 @@ does not matter. Each accountant is a value that carries the adjacency it answer
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,9 +20,18 @@ from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.accounting.pairs import DominatingPair, log_excess, renyi_divergence
 from lrdp.accounting.privacy_loss import LARGEST_EPSILON, LossDistribution, compose, connect_the_dots
 from lrdp.accounting.renyi import FloatArray
-from lrdp.errors import InvalidInput
+from lrdp.errors import Unsupported
+from lrdp.figures import AtMost
 
 History = Mapping[Mechanism, int]
+
+
+def checked_history(history: History) -> dict[Mechanism, int]:
+    """The history in plain numbers; refused if anything in it is not a mechanism with a number of steps."""
+    return {
+        limits.derived_from("mechanism", mechanism, Mechanism): limits.whole("steps", steps, 1, "steps are counted")
+        for mechanism, steps in limits.derived_from("history", history, Mapping).items()  # type: ignore[type-abstract]
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,58 +47,70 @@ class PrivacySpent:
     order: float | None = None
     at_edge: bool = False
 
+    def __post_init__(self) -> None:
+        limits.keep(
+            self,
+            epsilon=limits.bound("epsilon", self.epsilon),
+            delta=limits.between("delta", self.delta, 0.0, 1.0, "it is a probability"),
+            order=None if self.order is None else limits.above_one("order", self.order, "Rényi orders are"),
+            at_edge=limits.made_by("at_edge", self.at_edge, bool),
+        )
 
-class Accountant(Protocol):
-    """What calibration, planning and commands need of an accountant."""
+
+@dataclass(frozen=True, kw_only=True)
+class Accountant(ABC):
+    """What calibration, planning and commands need of an accountant: the neighbours it answers for, and its answers."""
 
     name: ClassVar[str]
+    adjacency: Adjacency
 
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbours it answers for."""
+    def __post_init__(self) -> None:
+        limits.made_by("adjacency", self.adjacency, Adjacency)
 
+    @abstractmethod
     def epsilon(self, history: History, delta: float) -> PrivacySpent:
         """The smallest ε known for this history at ``delta``."""
 
+    @abstractmethod
     def delta(self, history: History, epsilon: float) -> PrivacySpent:
         """The smallest δ known for this history at ``epsilon``."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenyiAccountant:
+class RenyiAccountant(Accountant):
     """Exact Rényi divergences, summed over the steps and converted at the best order.
 
-    Guarantees: never below the true divergence of the mechanism's dominating pair, and at most one part in 10⁶ above.
+    Guarantees: never below the true divergence of the mechanism's dominating pair, and at most one part in 10⁶ above,
+    unless there is next to no noise (docs/accounting.md): then the unsampled Gaussian's stands in.
     """
 
     name: ClassVar[str] = "rdp"
     search: ClassVar[conversion.OrderSearch] = conversion.FINE_SEARCH
-    adjacency: Adjacency
 
     def divergence(self, history: History, orders: FloatArray) -> FloatArray:
         """The Rényi divergence of the whole history at each order."""
-        return self._divergence(history)(orders)
+        return self._divergence(checked_history(history))(conversion.checked_orders(orders))
 
     def epsilon(self, history: History, delta: float) -> PrivacySpent:
         """The smallest ε over the orders searched."""
-        _check_delta(delta)
-        if not history:
+        steps, delta = checked_history(history), _checked_delta(delta)
+        if not steps:
             return PrivacySpent(epsilon=0.0, delta=delta)
-        divergence = self._divergence(history)
+        divergence = self._divergence(steps)
         best = self.search.smallest(lambda orders: conversion.epsilon_at(divergence(orders), orders, delta))
         return PrivacySpent(epsilon=best.value, delta=delta, order=best.order, at_edge=best.at_edge)
 
     def delta(self, history: History, epsilon: float) -> PrivacySpent:
         """The smallest δ over the orders searched."""
-        _check_epsilon(epsilon)
-        if not history:
+        steps, epsilon = checked_history(history), _checked_epsilon(epsilon)
+        if not steps:
             return PrivacySpent(epsilon=epsilon, delta=0.0)
-        divergence = self._divergence(history)
+        divergence = self._divergence(steps)
         best = self.search.smallest(lambda orders: conversion.delta_at(divergence(orders), orders, epsilon))
         return PrivacySpent(epsilon=epsilon, delta=best.value, order=best.order, at_edge=best.at_edge)
 
     def _divergence(self, history: History) -> Callable[[FloatArray], FloatArray]:
-        steps = np.array([_check_steps(count) for count in history.values()], dtype=np.float64)
+        steps = np.array(list(history.values()), dtype=np.float64)
         pairs = [mechanism.dominating_pair(self.adjacency) for mechanism in history]
         return lambda orders: steps @ renyi_divergence(self._log_excess(pairs, orders), orders)
 
@@ -110,21 +133,21 @@ class TaylorAccountant(RenyiAccountant):
     terms: int = 4
 
     def __post_init__(self) -> None:
-        limits.whole("taylor order", self.terms, 3, "the theorem is stated for m ≥ 3")
+        super().__post_init__()
+        limits.keep(self, terms=limits.whole("taylor order", self.terms, 3, "the theorem is stated for m ≥ 3"))
 
     def _log_excess(self, pairs: Sequence[DominatingPair], orders: FloatArray) -> FloatArray:
         return np.array([pair.log_excess_taylor(orders, self.terms) for pair in pairs])
 
 
 @dataclass(frozen=True, kw_only=True)
-class PldAccountant:
+class PldAccountant(Accountant):
     """Privacy-loss distributions of removal and of addition, composed apart; the worse of the two counts.
 
     Guarantees: discretised so as to dominate; everything cut off is charged to δ.
     """
 
     name: ClassVar[str] = "pld"
-    adjacency: Adjacency
 
     bins_per_spread: ClassVar[tuple[int, int]] = (50, 250)  # rounding adds 1e-4 to 4e-6 of the loss's own variance
     aimed_atoms: ClassVar[int] = 1 << 16  # of the composed distribution; fewer steps are resolved more finely
@@ -134,37 +157,37 @@ class PldAccountant:
 
     def epsilon(self, history: History, delta: float) -> PrivacySpent:
         """The larger ε of the two directions."""
-        _check_delta(delta)
-        if not history:
+        steps, delta = checked_history(history), _checked_delta(delta)
+        if not steps:
             return PrivacySpent(epsilon=0.0, delta=delta)
-        directions = self._directions(history, delta * self.tail_share)
+        directions = self._directions(steps, delta * self.tail_share)
         epsilon = max(direction.epsilon(delta) for direction in directions)
         if not math.isfinite(epsilon):
             lost = max(direction.infinity for direction in directions)
-            why = f"delta is below {lost:.1e}" if lost >= delta else f"epsilon is above {LARGEST_EPSILON:g}"
-            raise InvalidInput(
-                f"the pld accountant does not resolve delta={delta:g} after {sum(history.values())} steps, because "
+            why = f"delta is below {AtMost(lost):.1e}" if lost >= delta else f"epsilon is above {LARGEST_EPSILON}"
+            raise Unsupported(
+                f"the pld accountant does not resolve delta={delta} after {sum(steps.values())} steps, because "
                 f"{why}: use the rdp accountant or a larger delta."
             )
         return PrivacySpent(epsilon=epsilon, delta=delta)
 
     def delta(self, history: History, epsilon: float) -> PrivacySpent:
         """The larger δ of the two directions."""
-        _check_epsilon(epsilon)
-        if not history:
+        steps, epsilon = checked_history(history), _checked_epsilon(epsilon)
+        if not steps:
             return PrivacySpent(epsilon=epsilon, delta=0.0)
-        directions = self._directions(history, 1e-15)
+        directions = self._directions(steps, 1e-15)
         return PrivacySpent(epsilon=epsilon, delta=max(direction.delta(epsilon) for direction in directions))
 
     def _directions(self, history: History, tail: float) -> tuple[LossDistribution, LossDistribution]:
         """Removal and addition."""
-        steps = sum(_check_steps(count) for count in history.values())
+        steps = sum(history.values())
         pairs = [(mechanism.dominating_pair(self.adjacency), count) for mechanism, count in history.items()]
         ranges = [pair.loss_range(tail / steps) for pair, _ in pairs]
         widest = max(high - low for low, high in ranges)
         if not widest < self.largest_loss:
-            raise InvalidInput(
-                f"one step may lose up to {widest:.3g}, above the limit of {self.largest_loss:g} that the pld "
+            raise Unsupported(
+                f"one step may lose up to {AtMost(widest):.3g}, above the limit of {self.largest_loss} that the pld "
                 f"accountant resolves: add noise or use the rdp accountant."
             )
         width = self._width(pairs, widest, steps)
@@ -183,13 +206,36 @@ class PldAccountant:
         return max(spread / min(max(least, aimed), most), widest / self.most_bins)
 
 
-def _check_steps(steps: int) -> int:
-    return limits.whole("steps", steps, 1, "a history holds steps that were taken")
+@dataclass(frozen=True, kw_only=True)
+class SteadyAccountant(Accountant):
+    """The pld accountant's ε; where it resolves none, the rdp accountant's; where that has none either, infinity.
+
+    Guarantees: an answer to every history, each of them sound. For figures that must be had while a training runs: what
+    is charged already is not to be lost in an error.
+    """
+
+    name: ClassVar[str] = "pld"
+
+    def epsilon(self, history: History, delta: float) -> PrivacySpent:
+        """The first ε that is known, or infinity."""
+        steps, delta = checked_history(history), _checked_delta(delta)
+        return self._first(lambda each: each.epsilon(steps, delta)) or PrivacySpent(epsilon=math.inf, delta=delta)
+
+    def delta(self, history: History, epsilon: float) -> PrivacySpent:
+        """The first δ that is known, or 1."""
+        steps, epsilon = checked_history(history), _checked_epsilon(epsilon)
+        return self._first(lambda each: each.delta(steps, epsilon)) or PrivacySpent(epsilon=epsilon, delta=1.0)
+
+    def _first(self, asked: Callable[[Accountant], PrivacySpent]) -> PrivacySpent | None:
+        for each in (PldAccountant(adjacency=self.adjacency), RenyiAccountant(adjacency=self.adjacency)):
+            with suppress(Unsupported):
+                return asked(each)
+        return None
 
 
-def _check_delta(delta: float) -> None:
-    limits.open_unit("delta", delta, "it bounds the probability that the guarantee fails")
+def _checked_delta(delta: float) -> float:
+    return limits.open_unit("delta", delta, "it bounds the probability that the guarantee fails")
 
 
-def _check_epsilon(epsilon: float) -> None:
-    limits.positive("epsilon", epsilon, "it bounds the privacy loss")
+def _checked_epsilon(epsilon: float) -> float:
+    return limits.positive("epsilon", epsilon, "it bounds the privacy loss")

@@ -16,6 +16,7 @@ from lrdp.accounting import limits
 from lrdp.accounting.accountants import Accountant, PrivacySpent, RenyiAccountant
 from lrdp.accounting.mechanisms import Mechanism, SampledGaussian
 from lrdp.errors import OutOfReach, Unsupported
+from lrdp.figures import AtMost
 
 AnyMechanism = TypeVar("AnyMechanism", bound=Mechanism)
 AnySampled = TypeVar("AnySampled", bound=SampledGaussian)
@@ -33,8 +34,11 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        limits.positive("epsilon", self.epsilon, "a budget of nothing allows no step")
-        limits.open_unit("delta", self.delta, "it bounds the probability that the guarantee fails")
+        limits.keep(
+            self,
+            epsilon=limits.positive("epsilon", self.epsilon, "a budget of nothing allows no step"),
+            delta=limits.open_unit("delta", self.delta, "it bounds the probability that the guarantee fails"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +48,20 @@ class Calibrated(Generic[AnyMechanism]):
     mechanism: AnyMechanism
     spent: PrivacySpent
 
+    def __post_init__(self) -> None:
+        limits.derived_from("mechanism", self.mechanism, Mechanism)
+        limits.made_by("spent", self.spent, PrivacySpent)
+
 
 def least_noise(
     mechanism: AnyMechanism, steps: int, budget: Budget, accountant: Accountant
 ) -> Calibrated[AnyMechanism]:
-    """``mechanism`` with the smallest σ, to one part in 10⁵, that keeps ``budget`` over ``steps`` steps."""
-    limits.whole("steps", steps, 1, "no step needs no noise")
+    """``mechanism`` with the smallest σ of six digits that keeps ``budget`` over ``steps`` steps, to two parts in 10⁵.
+
+    Six digits, because σ is printed and copied: what people read is then the very number that was evaluated.
+    """
+    _check_question(mechanism, budget, accountant)
+    steps = limits.whole("steps", steps, 1, "no step needs no noise")
 
     def excess(noise: float) -> float:
         return accountant.epsilon({mechanism.with_noise(noise): steps}, budget.delta).epsilon - budget.epsilon
@@ -58,7 +70,7 @@ def least_noise(
     if too_little is not None:
         root = float(brentq(excess, too_little, enough, rtol=_TOLERANCE / 4, xtol=too_little * _TOLERANCE / 4))
         # The root may lie on either side: step up to the first that holds, never beyond what is known to hold.
-        candidates = [min(root * (1 + _TOLERANCE * up), enough) for up in (0.0, 0.25, 0.5, 1.0)]
+        candidates = [float(str(AtMost(min(root * (1 + _TOLERANCE * up), enough)))) for up in (0.0, 0.25, 0.5, 1.0)]
         enough = next((noise for noise in candidates if excess(noise) <= 0), enough)
     quiet = mechanism.with_noise(enough)
     return Calibrated(mechanism=quiet, spent=accountant.epsilon({quiet: steps}, budget.delta))
@@ -66,7 +78,8 @@ def least_noise(
 
 def most_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, accountant: Accountant) -> int:
     """The largest number of rounds of so many steps that keeps ``budget``; 0 if not even one does."""
-    limits.whole("steps per round", steps_per_round, 1, "a round without a step is no round")
+    _check_question(mechanism, budget, accountant)
+    steps_per_round = limits.whole("steps per round", steps_per_round, 1, "a round without a step is no round")
 
     def fits(rounds: int) -> bool:
         history = {mechanism: rounds * steps_per_round}
@@ -77,7 +90,7 @@ def most_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, acco
         low, high = high, high * 2 if low == 0 else high + 2 * (high - low)
         if high > _MOST_ROUNDS:
             raise OutOfReach(
-                f"more than {low} rounds keep epsilon={budget.epsilon:g}: with so much noise their number is no limit."
+                f"more than {low} rounds keep epsilon={budget.epsilon}: with so much noise their number is no limit."
             )
     while high - low > 1:
         middle = (low + high) // 2
@@ -93,7 +106,8 @@ def quietest_batch(
     At equal noise on the mean the quietest batch is the one with the smallest ε, so candidates are compared without
     calibrating each of them.
     """
-    limits.whole("largest batch", largest, 1, "an empty batch trains nothing")
+    limits.derived_from("with_batch", with_batch, Callable)  # type: ignore[arg-type]
+    largest = limits.whole("largest batch", largest, 1, "an empty batch trains nothing")
     start = least_noise(with_batch(max(1, largest * 3 // 4)), steps, budget, accountant).mechanism
 
     @cache
@@ -106,6 +120,12 @@ def quietest_batch(
         found = minimize_scalar(lambda size: epsilon(round(size)), bounds=(1, largest), options={"xatol": 0.5})
         best = min((round(found.x), largest), key=epsilon)
     return least_noise(with_batch(best), steps, budget, accountant)
+
+
+def _check_question(mechanism: Mechanism, budget: Budget, accountant: Accountant) -> None:
+    limits.derived_from("mechanism", mechanism, Mechanism)
+    limits.made_by("budget", budget, Budget)
+    limits.derived_from("accountant", accountant, Accountant)  # type: ignore[type-abstract]
 
 
 def _noise_to_try(mechanism: Mechanism, steps: int, budget: Budget, accountant: Accountant) -> tuple[float, float]:
@@ -139,7 +159,7 @@ def _bracket_noise(excess: Callable[[float], float], start: float, factor: float
         enough *= 2
         if enough > _MOST_NOISE:
             raise OutOfReach(
-                f"no noise multiplier up to {_MOST_NOISE:g} keeps this budget: take fewer steps, a larger epsilon or a "
+                f"no noise multiplier up to {_MOST_NOISE} keeps this budget: take fewer steps, a larger epsilon or a "
                 f"larger delta."
             )
     while enough > _LEAST_NOISE:

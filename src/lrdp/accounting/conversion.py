@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lrdp.accounting import limits
 from lrdp.accounting.renyi import FloatArray
+from lrdp.errors import InvalidInput
 
 ORDERS: FloatArray = np.array(
     [
@@ -50,6 +52,8 @@ ORDERS: FloatArray = np.array(
 )
 """The fixed orders of tables and filters: integers where they are cheap, dense where the optimum usually lies."""
 
+_LOWEST, _HIGHEST = 1 + 2.0**-14, 2.0**16
+
 
 @dataclass(frozen=True)
 class AtOrder:
@@ -58,6 +62,20 @@ class AtOrder:
     value: float
     order: float
     at_edge: bool  # the best order is the smallest or largest tried: a wider grid might do better
+
+
+def checked_orders(orders: FloatArray) -> FloatArray:
+    """Orders in doubles; refused unless they are a row of numbers above 1."""
+    row = orders.tolist() if type(orders) is np.ndarray else orders
+    if type(row) not in (list, tuple):
+        raise InvalidInput(f"orders must be a row of numbers, got {limits.brief(orders)}.")
+    return np.array([checked_order(order) for order in row], dtype=np.float64)
+
+
+def checked_order(order: float) -> float:
+    """One order as a float."""
+    number = limits.above_one("order", order, "Rényi divergences that convert to (ε, δ) have orders above 1")
+    return limits.between("order", number, _LOWEST, _HIGHEST, "beyond, doubles or memory do not resolve the divergence")
 
 
 def epsilon_at(divergence: FloatArray, orders: FloatArray, delta: float | FloatArray) -> FloatArray:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from lrdp.accounting import limits
-from lrdp.accounting.accountants import History
+from lrdp.accounting.accountants import History, checked_history
 from lrdp.accounting.conversion import ORDERS, epsilon_at
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.accounting.pairs import log_excess, renyi_divergence
 from lrdp.accounting.renyi import FloatArray
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, Unsupported
 
-_CHUNK = 1 << 14  # clients whose divergences are held at once: about 8 MB
+CHUNK = 1 << 14  # clients whose divergences are held at once: about 8 MB
+_WIDE = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +37,17 @@ class Fleet:
     steps: NDArray[np.int64]
 
     def __post_init__(self) -> None:
+        limits.made_by("adjacency", self.adjacency, Adjacency)
+        for mechanism in limits.made_by("mechanisms", self.mechanisms, tuple):
+            limits.derived_from("mechanism", mechanism, Mechanism)
         for name in ("starts", "numbers", "steps"):
-            if not np.issubdtype(getattr(self, name).dtype, np.integer):
+            column = np.asarray(limits.made_by(name, getattr(self, name), np.ndarray))
+            if column.ndim != 1 or column.dtype.kind not in "iu":
                 raise InvalidInput(
                     f"{name} must hold whole numbers: a fraction of a step has no cost that would be known."
                 )
+            # Narrow and unsigned ones wrap around where they are added or subtracted.
+            limits.keep(self, **{name: column if column.dtype in _WIDE else column.astype(np.int64)})
         if len(self.starts) < 1 or self.starts[0] != 0 or self.starts[-1] != len(self.numbers):
             raise InvalidInput("starts must run from 0 to the number of entries: some entry would belong to no client.")
         if (np.diff(self.starts) < 0).any() or len(self.numbers) != len(self.steps):
@@ -55,9 +63,9 @@ class Fleet:
         number_of: dict[Mechanism, int] = {}
         starts, numbers, steps = [0], [], []
         for history in histories:
-            for mechanism, count in history.items():
+            for mechanism, count in checked_history(history).items():
                 numbers.append(number_of.setdefault(mechanism, len(number_of)))
-                steps.append(limits.whole("steps", count, 1, "books hold steps that were taken"))
+                steps.append(count)
             starts.append(len(numbers))
         return cls(
             adjacency=adjacency,
@@ -70,30 +78,46 @@ class Fleet:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def curves(self) -> FloatArray:
-        """One row of divergences per mechanism, one column per order of ``ORDERS``."""
-        pairs = [mechanism.dominating_pair(self.adjacency) for mechanism in self.mechanisms]
-        return renyi_divergence(log_excess(pairs, ORDERS), ORDERS)
+    def curves(self, orders: FloatArray = ORDERS) -> FloatArray:
+        """One row of divergences per mechanism, one column per order; infinite where there is no Rényi bound."""
+        try:
+            return self._curves(self.mechanisms, orders)
+        except Unsupported:  # one client's step must not hide the figures of all others
+            return np.vstack([self._curve(mechanism, orders) for mechanism in self.mechanisms])
+
+    def divergences(self, clients: NDArray[np.int64] | slice, curves: FloatArray) -> FloatArray:
+        """What some clients ran, by :meth:`curves`: a row each, a column per order."""
+        return np.asarray(self._steps_by_mechanism[clients] @ curves)
 
     def epsilons(self, delta: float) -> FloatArray:
         """ε of every client at ``delta``, each at its own best order; 0 for a client that ran nothing."""
-        limits.open_unit("delta", delta, "it bounds the probability that the guarantee fails")
+        delta = limits.open_unit("delta", delta, "it bounds the probability that the guarantee fails")
         result = np.zeros(len(self))
         if not self.mechanisms:
             return result
         curves = self.curves()
-        for first in range(0, len(self), _CHUNK):
-            clients = slice(first, min(first + _CHUNK, len(self)))
-            divergence = self._rows(clients) @ curves
-            result[clients] = epsilon_at(divergence, ORDERS, delta).min(axis=1)
-        result[np.diff(self.starts) == 0] = 0.0
+        for first in range(0, len(self), CHUNK):
+            clients = slice(first, first + CHUNK)
+            result[clients] = epsilon_at(self.divergences(clients, curves), ORDERS, delta).min(axis=1)
+        result[self.idle] = 0.0
         return result
 
-    def _rows(self, clients: slice) -> csr_array:
-        """The steps of some clients by mechanism, as a sparse matrix."""
-        starts = self.starts[clients.start : clients.stop + 1]
-        entries = slice(starts[0], starts[-1])
-        shape = (len(starts) - 1, len(self.mechanisms))
-        return csr_array(
-            (self.steps[entries].astype(np.float64), self.numbers[entries], starts - starts[0]), shape=shape
-        )
+    @property
+    def idle(self) -> NDArray[np.bool_]:
+        """The clients that ran nothing."""
+        return np.asarray(self.starts[1:] == self.starts[:-1])
+
+    @cached_property
+    def _steps_by_mechanism(self) -> csr_array:
+        shape = (len(self), len(self.mechanisms))
+        return csr_array((self.steps.astype(np.float64), self.numbers, self.starts), shape=shape)
+
+    def _curves(self, mechanisms: Iterable[Mechanism], orders: FloatArray) -> FloatArray:
+        pairs = [mechanism.dominating_pair(self.adjacency) for mechanism in mechanisms]
+        return renyi_divergence(log_excess(pairs, orders), orders)
+
+    def _curve(self, mechanism: Mechanism, orders: FloatArray) -> FloatArray:
+        try:
+            return self._curves([mechanism], orders)
+        except Unsupported:
+            return np.full((1, len(orders)), np.inf)

@@ -1,20 +1,63 @@
-"""The limits every number must keep, checked where a value is born.
+"""The limits every value must keep, checked where it is born: and what was checked is what is kept.
 
-A NaN fails each comparison, so every check is written to pass only on a positive answer.
+A NaN fails each comparison, so every check is written to pass only on a positive answer. Each check returns the plain
+value that it checked, and :func:`keep` stores it in place of what was passed: ``np.int16(30_000)`` is a fine number of
+steps, and twice that is -5536. What a check does not know is refused, even where Python would convert it: True is no
+number of steps, and the text "replace-one" is no adjacency.
 """
 
 from __future__ import annotations
 
 import math
-import operator
-from numbers import Real
-from typing import Final
+from enum import Enum
+from reprlib import repr as shortened
+from typing import Final, TypeVar
+
+import numpy as np
 
 from lrdp.errors import InvalidInput
 
 HEADROOM: Final = {"float32": 2.0**-7, "float64": 2.0**-16}
 """The share of the clip norm that is kept free for rounding, by the type of the weights: what training clips to, and
 what a statement says of it."""
+
+LARGEST_COUNT: Final = 2**63 - 1
+
+Kind = TypeVar("Kind")
+# These types and no others: a subclass may answer differently each time it is asked.
+_WHOLE: Final = frozenset({int, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
+_REAL: Final = _WHOLE | {float, *(np.dtype(code).type for code in np.typecodes["Float"])}
+
+
+def keep(value: object, **checked: object) -> None:
+    """Store in a frozen value, while it is born, what was checked in place of what was passed."""
+    for name, plain in checked.items():
+        object.__setattr__(value, name, plain)
+
+
+def made_by(name: str, value: object, kind: type[Kind]) -> Kind:
+    """Return ``value`` if its type is ``kind`` itself; what only looks like one is refused.
+
+    ``isinstance`` asks the value, and a look-alike answers as it likes; an enumeration is compared by identity, so a
+    text that equals a member's would be taken for the *other* member.
+    """
+    return _typed(name, value, kind, type(value) is kind)
+
+
+def derived_from(name: str, value: object, kind: type[Kind]) -> Kind:
+    """The same for a kind that is there to be derived from."""
+    return _typed(name, value, kind, issubclass(type(value), kind))
+
+
+def _typed(name: str, value: object, kind: type[Kind], is_one: bool) -> Kind:
+    if not is_one:
+        members = f" ({', '.join(map(str, kind))})" if issubclass(kind, Enum) else ""
+        raise InvalidInput(
+            f"{name} must be of the type {kind.__name__}{members}, got {brief(value)}, a {type(value).__name__}: a "
+            f"figure rests on it, so nothing else is taken for one."
+        )
+    plain: Kind = value  # type: ignore[assignment]
+    return plain
 
 
 def positive(name: str, value: float, reason: str) -> float:
@@ -29,7 +72,7 @@ def between(name: str, value: float, least: float, most: float, reason: str) -> 
     """Return ``value`` as a float if least ≤ value ≤ most."""
     number = _number(name, value)
     if not least <= number <= most:
-        raise InvalidInput(f"{name} must lie between {least:g} and {most:g}, got {value}: {reason}.")
+        raise InvalidInput(f"{name} must lie between {least} and {most}, got {value}: {reason}.")
     return number
 
 
@@ -49,18 +92,41 @@ def above_one(name: str, value: float, reason: str) -> float:
     return number
 
 
+def bound(name: str, value: float) -> float:
+    """Return ``value`` as a float if it is at least 0, which infinity is; what is not a number bounds nothing: +∞."""
+    number = _number(name, value)
+    if number < 0.0:
+        raise InvalidInput(f"{name} must be at least 0, got {value}: nothing is known better than exactly.")
+    return math.inf if math.isnan(number) else number
+
+
 def whole(name: str, value: int, least: int, reason: str) -> int:
-    """Return ``value`` as an int if it is a whole number of at least ``least``."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidInput(f"{name} must be a whole number, got {value!r}: {reason}.") from None
+    """Return ``value`` as an int if it is a whole number from ``least`` to 2⁶³ - 1."""
+    if type(value) not in _WHOLE:
+        raise InvalidInput(f"{name} must be a whole number, got {brief(value)}: {reason}.")
+    number = int(value)
     if not number >= least:
-        raise InvalidInput(f"{name} must be at least {least}, got {value}: {reason}.")
+        raise InvalidInput(f"{name} must be at least {least}, got {brief(number)}: {reason}.")
+    if not number <= LARGEST_COUNT:
+        raise InvalidInput(f"{name} must be at most 2**63 - 1, got {brief(number)}: a larger one is no count.")
     return number
 
 
+def brief(value: object) -> str:
+    """``value`` as an error shows it: in a few characters, whatever it is."""
+    try:
+        return shortened(value)
+    except ValueError:  # Python does not print a number of more than 4300 digits
+        return "a number of thousands of digits"
+
+
 def _number(name: str, value: object) -> float:
-    if not isinstance(value, Real):  # a text that reads as a number is not one
-        raise InvalidInput(f"{name} must be a number, got {value!r}.")
-    return float(value)
+    if type(value) not in _REAL:  # a text that reads as a number is not one, nor is a tensor that holds one
+        raise InvalidInput(f"{name} must be a number, got {brief(value)}, a {type(value).__name__}.")
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        number = math.inf
+    if number != value and not math.isnan(number):
+        raise InvalidInput(f"{name} must be a number that a double holds exactly, got one near {number}.")
+    return number

@@ -33,18 +33,33 @@ class Adjacency(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """One private step."""
+    """One private step.
+
+    A kind of step that has a name is final: what it costs is proved for it as it is, and a subclass that changes
+    anything is another mechanism. Derive new ones from this class, and prove their pair.
+    """
 
     name: ClassVar[str]
     noise_multiplier: float
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        named = [base.__name__ for base in cls.__mro__[1:] if "name" in vars(base)]
+        if named:
+            raise InvalidInput(
+                f"{cls.__name__} must not derive from {named[0]}: its cost is proved for {named[0]} as it is, so "
+                f"derive from Mechanism and give the pair that dominates it."
+            )
+
     def __post_init__(self) -> None:
-        limits.positive("noise_multiplier", self.noise_multiplier, "noise is what hides a record")
-        limits.between("noise_multiplier", self.noise_multiplier, *_NOISE, "beyond, doubles do not resolve its cost")
+        noise = limits.positive("noise_multiplier", self.noise_multiplier, "noise is what hides a record")
+        limits.between("noise_multiplier", noise, *_NOISE, "beyond, doubles do not resolve its cost")
+        limits.keep(self, noise_multiplier=noise)
 
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
         """The pair that bounds this step for the given neighbours."""
-        raise NotImplementedError
+        limits.made_by("adjacency", adjacency, Adjacency)
+        raise Unsupported(f"{type(self).__name__} has no cost: no pair is given that would dominate it.")
 
     def with_noise(self, noise_multiplier: float) -> Self:
         """The same step with another σ."""
@@ -59,6 +74,7 @@ class Gaussian(Mechanism):
 
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
         """Removal moves the sum by one clip norm, replacement by two."""
+        limits.made_by("adjacency", adjacency, Adjacency)
         moves = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: 2}[adjacency]
         return GaussianMixturePair(weights=(1.0,), deviation=self.noise_multiplier / moves)
 
@@ -72,8 +88,11 @@ class SampledGaussian(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits.whole("batch_size", self.batch_size, 1, "an empty batch trains nothing")
-        limits.whole("dataset_size", self.dataset_size, 2, "a batch must leave at least one record out")
+        limits.keep(
+            self,
+            batch_size=limits.whole("batch_size", self.batch_size, 1, "an empty batch trains nothing"),
+            dataset_size=limits.whole("dataset_size", self.dataset_size, 2, "a batch must leave a record out"),
+        )
         if not self.batch_size < self.dataset_size:
             raise InvalidInput(
                 f"batch_size must be below dataset_size={self.dataset_size}, got {self.batch_size}: the theorem holds "
@@ -96,7 +115,7 @@ class SampledGaussian(Mechanism):
         return self.noise_multiplier / self.batch_size
 
     def _refuse_replace_one(self, adjacency: Adjacency) -> None:
-        if adjacency is not Adjacency.ADD_REMOVE:
+        if limits.made_by("adjacency", adjacency, Adjacency) is not Adjacency.ADD_REMOVE:
             raise Unsupported(
                 f"{self.name} sampling is not supported under replace-one adjacency: no dominating pair is proved for "
                 f"it here, so use fixed-size sampling or add-remove adjacency."
@@ -115,7 +134,7 @@ class FixedSizeGaussian(SampledGaussian):
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
         """A record enters by displacing another, so the sum moves by two clip norms: deviation σ/2."""
         deviation = self.noise_multiplier / 2
-        if adjacency is Adjacency.REPLACE_ONE:
+        if limits.made_by("adjacency", adjacency, Adjacency) is Adjacency.REPLACE_ONE:
             return ReplaceOnePair(probability=self.probability, deviation=deviation)
         return GaussianMixturePair(weights=(self.probability,), deviation=deviation)
 
@@ -181,7 +200,7 @@ class TruncatedPoissonGaussian(SampledGaussian):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits.whole("cap", self.cap, 1, "an empty batch trains nothing")
+        limits.keep(self, cap=limits.whole("cap", self.cap, 1, "an empty batch trains nothing"))
         if not self.cap >= self.batch_size:
             raise InvalidInput(
                 f"cap must be at least the expected batch_size={self.batch_size}, got {self.cap}: most batches would "

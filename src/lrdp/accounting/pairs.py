@@ -210,7 +210,9 @@ class ReplaceOnePair:
         return -top, top
 
     def bins(self, width: float, first: int, last: int) -> LossBins:
-        reach = max(-first, last)
+        reach = max(
+            -first, last, 1
+        )  # where sampling is so rare that no loss is in reach, the atom at 0 is all there is
         positive = self._positive().bins(width, 0, reach)
         upper = np.concatenate([positive.lower[::-1], positive.upper])
         lower = np.concatenate([positive.upper[::-1], positive.lower])

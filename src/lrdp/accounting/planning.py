@@ -20,6 +20,8 @@ from lrdp.accounting.mechanisms import (
     SampledGaussian,
     TruncatedPoissonGaussian,
 )
+from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +35,15 @@ class Training:
     budget: Budget
 
     def __post_init__(self) -> None:
-        limits.whole("rounds", self.rounds, 1, "a plan without a round costs nothing")
-        limits.whole("local_steps", self.local_steps, 1, "a round without a step is no round")
-        FixedSizeGaussian(dataset_size=self.dataset_size, batch_size=self.batch_size, noise_multiplier=1.0)
+        step = FixedSizeGaussian(dataset_size=self.dataset_size, batch_size=self.batch_size, noise_multiplier=1.0)
+        limits.keep(
+            self,
+            dataset_size=step.dataset_size,
+            batch_size=step.batch_size,
+            rounds=limits.whole("rounds", self.rounds, 1, "a plan without a round costs nothing"),
+            local_steps=limits.whole("local_steps", self.local_steps, 1, "a round without a step is no round"),
+            budget=limits.made_by("budget", self.budget, Budget),
+        )
 
     @property
     def steps(self) -> int:
@@ -54,6 +62,14 @@ class Option:
     rounds_affordable: int
     rounds_at_equal_noise: int  # with as much noise on the mean as the plan's first option
 
+    def __post_init__(self) -> None:
+        limits.derived_from("accountant", self.accountant, Accountant)  # type: ignore[type-abstract]
+        limits.derived_from("mechanism", self.mechanism, SampledGaussian)
+        for name in ("spent", "one_round"):
+            limits.made_by(name, getattr(self, name), PrivacySpent)
+        for name in ("rounds_affordable", "rounds_at_equal_noise"):
+            limits.keep(self, **{name: limits.whole(name, getattr(self, name), 0, "rounds are counted")})
+
     @property
     def label(self) -> str:
         """Mechanism, accountant and, where it is not the usual one, adjacency."""
@@ -69,6 +85,14 @@ class Plan:
 
     training: Training
     options: tuple[Option, ...]
+
+    def __post_init__(self) -> None:
+        limits.made_by("training", self.training, Training)
+        options = limits.made_by("options", self.options, tuple)
+        if not options:
+            raise InvalidInput("options must hold the paper's at least, got none: a plan compares with it.")
+        for option in options:
+            limits.made_by("option", option, Option)
 
     @property
     def recommended(self) -> Option:
@@ -86,8 +110,8 @@ class Plan:
         best, paper = self.recommended, self.options[0]
         share = best.mechanism.noise_on_mean / paper.mechanism.noise_on_mean
         why = (
-            f"{best.label} puts the least noise on the mean ({best.mechanism.noise_on_mean:.4g}, {share:.0%} of "
-            f"{paper.label}) at a constant {best.mechanism.rows} rows in memory."
+            f"{best.label} puts the least noise on the mean ({AtMost(best.mechanism.noise_on_mean):.4g}, "
+            f"{AtMost(share):.0%} of {paper.label}) at a constant {best.mechanism.rows} rows in memory."
         )
         if isinstance(best.mechanism, TruncatedPoissonGaussian):
             why += f" It holds for data sets of at most {best.mechanism.dataset_size} records."
@@ -122,6 +146,10 @@ def recipes() -> tuple[Recipe, ...]:
 
 def options(training: Training) -> Iterator[Option]:
     """Calibrate each recipe in turn; a generator, so that a caller can show progress."""
+    return _calibrated(limits.made_by("training", training, Training))
+
+
+def _calibrated(training: Training) -> Iterator[Option]:
     reference: float | None = None
     for recipe in recipes():
         accountant, calibrated = recipe(training)

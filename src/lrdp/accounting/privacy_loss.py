@@ -17,7 +17,7 @@ import numpy as np
 from scipy import fft
 
 from lrdp.accounting.renyi import FloatArray
-from lrdp.errors import InvalidInput
+from lrdp.errors import Unsupported
 
 LARGEST_EPSILON = 700.0  # exp() of more overflows; losses above it count as lost wholly
 
@@ -113,7 +113,7 @@ def compose(parts: Sequence[tuple[LossDistribution, int]], tail: float) -> LossD
     first, last = _window(parts, tail)
     length = max(last - first + 1, *(len(part.atoms) for part, _ in parts))
     if length > _MOST_ATOMS:
-        raise InvalidInput(
+        raise Unsupported(
             f"the privacy-loss distribution needs {length} atoms, above the limit of {_MOST_ATOMS}: the losses of "
             f"these parameters are spread too widely, so use the rdp accountant."
         )

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 FloatArray = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Rows = Indices | slice
 Kernel = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 Nodes = Callable[[FloatArray, float], tuple[FloatArray, FloatArray]]
 
@@ -30,7 +32,9 @@ _CHUNK = 1 << 20  # cells held at once
 _NODES_PER_WIDTH = 20
 _LEGENDRE = leggauss(_NODES_PER_WIDTH)
 _LEAST_DEVIATION = 0.02  # σ below 0.04: one step alone costs ε in the hundreds
+_MOST_NODES = 1 << 16  # order over s² up to which integrals are taken: beyond, the divergence is above 32,000
 _LOG_LARGEST = 600.0  # where exp() is left for log space, far from overflow
+_LARGEST_EXPONENT = 690.0  # q·exp() of it is beyond exp(600) for every q above 1e-39, and fits a double
 
 
 def log_excess_sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
@@ -56,10 +60,14 @@ def _unless_bare(kernel: Kernel, probability: FloatArray, deviation: FloatArray,
     bare = (probability == 1.0) | (deviation < _LEAST_DEVIATION)
     if not bare.any():
         return kernel(probability, deviation, orders)
-    result = log_expm1(orders * (orders - 1) / (2 * deviation[:, None] ** 2))
+    result = _bare(deviation, orders)
     if not bare.all():
         result[~bare] = kernel(probability[~bare], deviation[~bare], orders)
     return result
+
+
+def _bare(deviation: FloatArray, orders: FloatArray) -> FloatArray:
+    return log_expm1(orders * (orders - 1) / (2 * deviation[:, None] ** 2))
 
 
 def _sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
@@ -67,17 +75,36 @@ def _sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray)
     is_whole = orders == np.floor(orders)
     if is_whole.any():
         result[:, is_whole] = _binomial_sum(probability, deviation, tuple(orders[is_whole].astype(int).tolist()))
-    for group in _groups(np.where(is_whole, 0.0, orders)):
-        result[:, group] = _integrate(probability, deviation, orders[group], _trapezoid)
-    return result
+    return _by_integrals(
+        result,
+        np.where(is_whole, 0.0, orders),
+        lambda rows, group: _integrate(probability[rows], deviation[rows], orders[group], _trapezoid),
+        deviation,
+    )
 
 
 def _replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
-    result = np.empty((len(probability), len(orders)))
+    def integral(rows: Rows, group: Indices) -> FloatArray:
+        forward = _integrate(probability[rows], deviation[rows], orders[group], _panels)
+        backward = _integrate(probability[rows], deviation[rows], 1 - orders[group], _panels)
+        return np.asarray(np.logaddexp(forward, backward))
+
+    return _by_integrals(np.empty((len(probability), len(orders))), orders, integral, deviation)
+
+
+def _by_integrals(
+    result: FloatArray, orders: FloatArray, integral: Callable[[Rows, Indices], FloatArray], deviation: FloatArray
+) -> FloatArray:
+    """Fill in the orders above 1; the unsampled Gaussian's where an integral would need millions of nodes."""
     for group in _groups(orders):
-        forward = _integrate(probability, deviation, orders[group], _panels)
-        backward = _integrate(probability, deviation, 1 - orders[group], _panels)
-        result[:, group] = np.logaddexp(forward, backward)
+        is_near = orders[group].max() <= _MOST_NODES * np.minimum(deviation, 1.0) ** 2
+        if is_near.all():
+            result[:, group] = integral(slice(None), group)
+            continue
+        result[:, group] = _bare(deviation, orders[group])
+        if is_near.any():
+            near = np.flatnonzero(is_near)
+            result[np.ix_(near, group)] = integral(near, group)
     return result
 
 
@@ -164,8 +191,8 @@ def _integrate_rows(probability: FloatArray, deviation: FloatArray, powers: Floa
     nodes, log_weights = rule(deviation, float(np.abs(powers).max()))
     q, s = probability[:, None], deviation[:, None]
     exponent = nodes / s - 1 / (2 * s**2)
-    excess = q * np.expm1(np.minimum(exponent, _LOG_LARGEST))
-    log_ratio = np.where(exponent > _LOG_LARGEST, np.log(q) + exponent, np.log1p(excess))
+    excess = q * np.expm1(np.minimum(exponent, _LARGEST_EXPONENT))
+    log_ratio = np.where(exponent > _LARGEST_EXPONENT, np.log(q) + exponent, np.log1p(excess))
     gap = _log_gap(powers[:, None], log_ratio[:, None, :], excess[:, None, :])
     return _log_sum(gap + log_weights[:, None, :])
 

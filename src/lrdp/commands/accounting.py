@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import track
 
 from lrdp.accounting import (
@@ -30,8 +29,9 @@ from lrdp.accounting import (
     options,
 )
 from lrdp.accounting.planning import recipes
-from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.output import AsJson, print_json, print_line, print_record, say, screen
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
 from lrdp.report import plan_plot, plan_table
 
 Item = TypeVar("Item")
@@ -139,10 +139,10 @@ def plan(
         curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
         plan_plot.draw(planned, list(curves), plot)
     if as_json:
-        print_record(plan_table.record(planned), as_json)
+        print_json(plan_table.record(planned))
     else:
-        Console(width=max(Console().width, plan_table.WIDTH)).print(plan_table.table(planned))
-        print(f"Recommended: {planned.reason}")
+        screen(least_width=plan_table.WIDTH).print(plan_table.table(planned))
+        print_line(f"Recommended: {planned.reason}")
 
 
 def _mechanism(
@@ -184,26 +184,27 @@ def _check_steps(steps: int) -> None:
 def _print_spent(books: Accountant, step: SampledGaussian, steps: int, spent: PrivacySpent, as_json: bool) -> None:
     if spent.at_edge:
         say(
-            f"Note: the best Rényi order, {spent.order:g}, is at the edge of those tried; the figure holds but may be "
+            f"Note: the best Rényi order, {spent.order}, is at the edge of those tried; the figure holds but may be "
             f"loose, so try --accountant pld."
         )
     record: dict[str, Any] = {
-        "epsilon": spent.epsilon,
+        "epsilon": AtMost(spent.epsilon),
         "delta": spent.delta,
         "order": spent.order,
         "mechanism": step.name,
         "adjacency": books.adjacency.value,
         "accountant": books.name,
+        # As it was given, or in the six digits in which it was found.
         "noise_multiplier": step.noise_multiplier,
         "steps": steps,
         "dataset_size": step.dataset_size,
         "batch_size": step.batch_size,
         "cap": getattr(step, "cap", None),
-        "noise_on_mean": step.noise_on_mean,
+        "noise_on_mean": AtMost(step.noise_on_mean),
     }
     print_record(record, as_json)
 
 
 def _progress(items: Iterable[Item], total: int, label: str, quiet: bool) -> Iterable[Item]:
-    console = Console(stderr=True)
+    console = screen(stderr=True)
     return track(items, label, total, console=console, transient=True, disable=quiet or not console.is_terminal)

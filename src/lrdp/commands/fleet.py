@@ -2,52 +2,59 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
-import typer
-
-from lrdp.commands.output import say
+from lrdp import files
+from lrdp.commands.output import print_json, print_line, say
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtLeast, AtMost, left
+from lrdp.ledger.encoding import LONGEST_LINE
 from lrdp.ledger.export import verify
 from lrdp.ledger.fleet import FleetView
 from lrdp.ledger.reports import LABEL, Report, read_report, report_of
 
 
 def reports_in(path: Path) -> list[Report]:
-    """The reports in a file of reports, or the one that a verified ledger or export amounts to."""
+    """The reports in a file of reports, or the one that a verified export amounts to: all are signed."""
     try:
-        with path.open("rb") as file:
-            is_report = file.readline().startswith(LABEL.encode())
+        with files.opened(path) as file:
+            is_report = file.read(len(LABEL)) == LABEL.encode()
             file.seek(0)
             if is_report:
-                return [read_report(line.decode()) for line in file]
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem}.") from None
-    return [report_of(verify(path).books)]
+                return [read_report(line.decode("ascii")) for line in files.lines(file, LONGEST_LINE)]
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path} holds a line that is no report: it is not ASCII.") from None
+    verified = verify(path)
+    if verified.head is None:
+        raise InvalidInput(
+            f"{path} is a ledger, which nobody signed as a whole: import what `lrdp ledger export` makes of it."
+        )
+    return [report_of(verified.books)]
 
 
 def print_fleet(seen: FleetView, rows: list[int], as_json: bool) -> None:
     """Some clients of a fleet, in the order given."""
     books = seen.books
-    shown = [
+    shown: list[dict[str, Any]] = [
         {
             "client": str(books.names[row]),
             "epsilon_budget": float(books.epsilons[row]),
             "epsilon_guaranteed": float(seen.guaranteed[row]),
             "epsilon_spent": float(seen.spent[row]),
-            "epsilon_left": float(seen.left[row]),
+            "epsilon_left": left(float(books.epsilons[row]), float(seen.guaranteed[row])),
             "rounds_left": int(seen.rounds[row]),
         }
         for row in rows
     ]
     if as_json:
-        typer.echo(json.dumps({"clients": len(books), "next_to_run_out": shown}))
+        print_json({"clients": len(books), "next_to_run_out": shown})
         return
-    typer.echo(f"{'client':<24} {'budget':>8} {'used':>8} {'left':>8} {'rounds left':>12}")
+    print_line(f"{'client':<24} {'budget':>8} {'used':>8} {'left':>8} {'rounds left':>12}")
     for row in shown:
-        used, left = row["epsilon_guaranteed"], row["epsilon_left"]
-        typer.echo(
-            f"{row['client']:<24} {row['epsilon_budget']:>8.3f} {used:>8.3f} {left:>8.3f} {row['rounds_left']:>12}"
-        )
+        used, rest = row["epsilon_guaranteed"], row["epsilon_left"]
+        figures = f"{row['epsilon_budget']:>8} {AtMost(used):>8.3f} {AtLeast(rest):>8.3f} {row['rounds_left']:>12}"
+        print_line(f"{row['client']:<24} {figures}")
     say(f"{len(books)} clients; those that run out next come first.")

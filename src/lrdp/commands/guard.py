@@ -7,7 +7,6 @@ import logging
 import os
 import stat
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,6 +14,9 @@ import typer
 
 from lrdp.commands.output import say
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
+from lrdp.ledger.toml_text import read_toml
+from lrdp.screen import visible
 
 if TYPE_CHECKING:
     from lrdp.federation.guard import Budgeted, Guard
@@ -50,8 +52,7 @@ def guard(
     with told_to_stop() as told, listening(socket, group) as listener:
         made, budget = _opened(policy.resolve().parent, code, given)
         _LOG.info(
-            "guarding %s: ε %.2f of %g spent, socket %s",
-            *(budget.client, budget.spent, budget.total, socket),
+            f"guarding {budget.client}: ε {AtMost(budget.spent):.2f} of {budget.total} spent, socket {socket}",
             extra={"client": budget.client, "spent": budget.spent, "total": budget.total, "socket": str(socket)},
         )
         made.serve(listener, told)
@@ -79,8 +80,8 @@ def _read(settings: list[str]) -> dict[str, Any]:
         if not (key and given):
             raise InvalidInput(f"--set takes KEY=VALUE, got {setting!r}.")
         try:
-            found[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            found[key] = read_toml(f"value = {value}", "--set")["value"]
+        except InvalidInput:
             found[key] = value
     return found
 
@@ -96,11 +97,21 @@ def _warn_of_open_folder(folder: Path) -> None:
 
 def _log_to(as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stdout if as_json else sys.stderr)
-    handler.setFormatter(_JsonLines() if as_json else logging.Formatter("%(message)s"))
+    handler.setFormatter(_JsonLines() if as_json else _Lines("%(message)s"))
     logger = logging.getLogger("lrdp")
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(logging.INFO)
+
+
+class _Lines(logging.Formatter):
+    """For people: what a peer sent is made visible, and a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 — logging's name
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))
 
 
 class _JsonLines(logging.Formatter):
@@ -109,4 +120,4 @@ class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         figures = {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
         line = {"time": record.created, "level": record.levelname.lower(), "message": record.getMessage(), **figures}
-        return json.dumps({**line, "process": os.getpid()}, ensure_ascii=False)
+        return json.dumps({**line, "process": os.getpid()})

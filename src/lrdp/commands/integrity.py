@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from lrdp import files
+from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import history, keys, registry
-from lrdp.integrity.cards import card, read_card, read_registry, registry_record
+from lrdp.integrity.cards import MOST_CHARACTERS, card, read_card, read_registry, registry_record
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE
 from lrdp.integrity.registry import NO_PREVIOUS, Registry
 from lrdp.integrity.verdicts import MEANINGS, Verdict
@@ -23,7 +24,6 @@ registry_app = typer.Typer(
     help="The consortium's list of participants, signed and pinned by hash.", no_args_is_help=True
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 KeyFile = Annotated[Path, typer.Argument(help="A file made by `lrdp keys new`.")]
 RegistryFile = Annotated[Path, typer.Argument(help="The registry, a JSON file.")]
 Consortium = Annotated[Path, typer.Option("--key", help="The consortium's own key file.")]
@@ -40,14 +40,14 @@ def keys_new(
     identity = keys.new_identity(name)
     path = out or Path(f"{name}.pem")
     keys.save(identity, path)
-    _say(f"Wrote {path}: keep it secret. Send the consortium what `lrdp keys show {path} --json` prints.")
-    _print_record(card(identity.member), as_json)
+    say(f"Wrote {path}: keep it secret. Send the consortium what `lrdp keys show {path} --json` prints.")
+    print_record(card(identity.member), as_json)
 
 
 @keys_app.command("show")
 def keys_show(path: KeyFile, as_json: AsJson = False) -> None:
     """Print the public half of a key file, self-signed: what the consortium needs."""
-    _print_record(card(keys.load(path).member), as_json)
+    print_record(card(keys.load(path).member), as_json)
 
 
 @registry_app.command("new")
@@ -85,7 +85,7 @@ def registry_add(
             raise NotVerified(
                 f"{file}: the keys of {member.name} are not signed by their owner.", Verdict.REGISTRY_REFUSED
             )
-        _say(f"{'Replaced' if member.name in members else 'Added'} {member.name}.")
+        say(f"{'Replaced' if member.name in members else 'Added'} {member.name}.")
         members[member.name] = member
     ordered = tuple(members[name] for name in sorted(members))
     _write(path, replace(current, members=ordered, signature=bytes(SIGNATURE_SIZE)), as_json)
@@ -108,8 +108,8 @@ def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False
     current = _read_registry(path)
     registry.verify(current, current.digest if pin is None else _pin(pin))
     if pin is None:
-        _say(f"Note: without --pin anybody may have made it; compare {current.digest.hex()} with the hash you hold.")
-    _print_record({**_summary(current), "pinned": pin is not None}, as_json)
+        say(f"Note: without --pin anybody may have made it; compare {current.digest.hex()} with the hash you hold.")
+    print_record({**_summary(current), "pinned": pin is not None}, as_json)
 
 
 def verify(
@@ -150,29 +150,34 @@ def verify(
     if failure is not None:
         _fail(failure, found.rounds, record, as_json)
     if pin is None:
-        _say(
+        say(
             "Not verified, only consistent: nothing shows that these participants exist. The hash that they would have "
             "pinned is the first registry's; ask one of them for it, and give it with --pin."
         )
-    _print_record(record, as_json)
+    print_record(record, as_json)
 
 
 def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bool) -> None:
     verdict = Verdict(failure.verdict.value)
     if as_json:
-        _print_record({**record, "round": rounds, "verdict": verdict.name, "reason": MEANINGS[verdict]}, as_json)
+        print_record({**record, "round": rounds, "verdict": verdict.name, "reason": MEANINGS[verdict]}, as_json)
     raise NotVerified(f"Round {rounds} is not verified. {failure}", verdict)
 
 
-def _lines(path: Path) -> list[str]:
-    if not path.is_dir():
-        return _text(path).split()
-    return [line for file in sorted(path.iterdir()) if file.is_file() for line in _text(file).split()]
+def _lines(path: Path) -> Iterator[str]:
+    """One after the other: a long history does not fit in memory."""
+    for each in sorted(path.iterdir()) if path.is_dir() else [path]:
+        try:
+            with files.opened(each) as file:
+                for line in files.lines(file, history.LONGEST_LINE):
+                    yield line.decode("ascii", errors="replace").strip()
+        except OSError as problem:
+            raise InvalidInput(f"{each} cannot be read: {problem.strerror}.") from None
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")
+        return files.read(path, MOST_CHARACTERS).decode("ascii", errors="replace")
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
 
@@ -202,28 +207,8 @@ def _summary(current: Registry) -> dict[str, Any]:
 
 
 def _write(path: Path, current: Registry, as_json: bool) -> None:
-    beside = path.with_name(path.name + ".new")
     try:
-        beside.write_text(json.dumps(registry_record(current), indent=1) + "\n", encoding="utf-8")
-        os.replace(beside, path)  # noqa: PTH105 — a reader sees the old registry or the new one, never half of it
+        files.replace(path, (json.dumps(registry_record(current), indent=1) + "\n").encode(), files.PUBLIC)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
-    _print_record(_summary(current), as_json)
-
-
-def _print_record(record: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(record, allow_nan=False))
-        return
-    for key, value in record.items():
-        print(f"{key.replace('_', ' '):<14} {_words(value)}")
-
-
-def _words(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {count}" for name, count in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
+    print_record(_summary(current), as_json)

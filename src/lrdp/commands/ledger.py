@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from lrdp import files
 from lrdp.accounting import Budget, Training
 from lrdp.commands.fleet import print_fleet, reports_in
-from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.output import AsJson, print_json, print_page, print_record, say
+from lrdp.commands.peers import pinned
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
-from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, void
+from lrdp.figures import AtLeast, AtMost
+from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, read_policy, void
 from lrdp.ledger.export import Verified, digests_at, verify, write_export
 from lrdp.ledger.fleet import FleetBooks, view
+from lrdp.ledger.heads import LONGEST_HEAD
 from lrdp.ledger.policy import Identity
 from lrdp.ledger.reports import report_of
-from lrdp.ledger.starting import Home, open_budget, replace_key, write_policy
+from lrdp.ledger.starting import Home, open_budget, peers_lines, replace_key, write_policy
 from lrdp.ledger.store import Store
 from lrdp.ledger.summary import Summary, summarize
 from lrdp.report import statement_pages
@@ -39,11 +42,18 @@ def init(
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")] = 8.0,
     delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
     dataset_size: Annotated[
-        int, typer.Option("--dataset-size", "-n", help="A public lower bound of the records.")
+        int, typer.Option("--dataset-size", "-n", help="A public lower bound of the records, at least one below.")
     ] = 5000,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Records per step.")] = 128,
     rounds: Annotated[int, typer.Option(help="Rounds that the budget is to last for.")] = 50,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
+    registry: Annotated[Path | None, typer.Option(help="The consortium's registry, to pin.")] = None,
+    server_key: Annotated[
+        list[str] | None, typer.Option(help="A server to pin: its card's file, or its key's 64 digits; repeatable.")
+    ] = None,
+    min_roster: Annotated[
+        int | None, typer.Option(help="The fewest participants of a round (default: a majority of the registry).")
+    ] = None,
     policy_only: Annotated[bool, typer.Option("--policy-only", help="Write the policy and stop, to edit it.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -52,8 +62,14 @@ def init(
     An existing policy is kept, and its budget is opened as it stands.
     """
     home = Home(folder=folder)
+    name = read_policy(home.policy).identity.client if home.policy.exists() else client
+    peers = pinned(name, registry, server_key or [], min_roster)
     if home.policy.exists():
         say(f"{home.policy} is kept as it is.")
+        if registry is not None:
+            say("These lines would pin what you named:")
+            for line in peers_lines(peers).splitlines():
+                say(line)
     else:
         training = Training(
             dataset_size=dataset_size,
@@ -62,7 +78,7 @@ def init(
             local_steps=local_steps,
             budget=Budget(epsilon=epsilon, delta=delta),
         )
-        write_policy(home, Identity(client=client, unit=unit, max_rows_per_unit=rows_per_unit), training)
+        write_policy(home, Identity(client=client, unit=unit, max_rows_per_unit=rows_per_unit), training, peers)
         say(f"Wrote {home.policy}: read it, every line is explained.")
     made = {"policy": str(home.policy)}
     if not policy_only:
@@ -129,9 +145,8 @@ def import_command(
     """The operator's view: verify what clients report, and show who will run out next."""
     reports = [report for path in files or [] for report in reports_in(path)]
     if reports:
-        books = FleetBooks.of(reports)
-        if fleet is not None and fleet.exists():
-            books = FleetBooks.load(fleet).updated(books)
+        known = fleet is not None and fleet.exists()
+        books = FleetBooks.load(fleet).updated(reports) if fleet is not None and known else FleetBooks.of(reports)
         if fleet is not None:
             books.save(fleet)
     elif fleet is not None:
@@ -155,7 +170,7 @@ def adopt_head_command(
     with home.open() as ledger:
         adopted = adopt_head(ledger, _read_head(head), administrator)
         summary = summarize(ledger.books)
-    say(f"Charged {adopted.steps} steps of the costliest kind; ε left is {summary.left:.4f}.")
+    say(f"Charged {adopted.steps} steps of the costliest kind; ε left is {AtLeast(summary.left):.4f}.")
     print_record({"steps": adopted.steps, **(_figures(summary) if as_json else _in_short(summary))}, as_json)
 
 
@@ -197,7 +212,10 @@ def statement(
     if html is not None:
         html.write_text(statement_pages.html(made), encoding="utf-8")
         say(f"Wrote {html}.")
-    typer.echo(json.dumps(record(made), allow_nan=False) if as_json else statement_pages.text(made))
+    if as_json:
+        print_json(record(made))
+    else:
+        print_page(statement_pages.text(made))
 
 
 def _own_head(home: Home, path: Path | None, verified: Verified) -> Head | None:
@@ -219,10 +237,10 @@ def _in_short(summary: Summary) -> dict[str, Any]:
     """What a person looks for first."""
     return {
         "client": summary.client,
-        "budget": f"ε = {summary.budget.epsilon:g} at δ = {summary.budget.delta:g}, {summary.adjacency.value}",
-        "guaranteed": f"ε = {summary.guaranteed.epsilon:.4f} under any adaptivity",
-        "spent": f"ε = {summary.spent.epsilon:.4f} had it been fixed in advance",
-        "left": f"ε = {summary.left:.4f}, {summary.rounds_left} more rounds like the last",
+        "budget": f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, {summary.adjacency.value}",
+        "guaranteed": f"ε = {AtMost(summary.guaranteed.epsilon):.4f} under any adaptivity",
+        "spent": f"ε = {AtMost(summary.spent.epsilon):.4f} had it been fixed in advance",
+        "left": f"ε = {AtLeast(summary.left):.4f}, {summary.rounds_left} more rounds like the last",
         "charges": ", ".join(f"{count} {state.value}" for state, count in summary.states.items()) or "none",
         "refused": ", ".join(f"{count} {refusal.value}" for refusal, count in summary.refusals.items()) or "none",
         "adopted": summary.adopted,
@@ -234,9 +252,9 @@ def _in_short(summary: Summary) -> dict[str, Any]:
 
 def _read_head(path: Path) -> Head:
     try:
-        return Head.decode(path.read_text(encoding="ascii"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"the head {path} cannot be read: {problem}.") from None
+        return Head.decode(files.read(path, LONGEST_HEAD).decode("ascii", "replace"))
+    except OSError as problem:
+        raise InvalidInput(f"the head {path} cannot be read: {problem.strerror}.") from None
 
 
 def _check_key(verified: Verified, key: str | None) -> None:
@@ -262,7 +280,8 @@ def _check_heads(path: Path, verified: Verified, heads: list[Head]) -> None:
 
 def _write_new(path: Path, text: str) -> None:
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        files.write_new(path, text.encode(), files.PUBLIC)
     except FileExistsError:
         raise InvalidInput(f"there is a file at {path} already: it is not overwritten.") from None
+    except OSError as problem:
+        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None

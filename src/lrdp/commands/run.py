@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lrdp.commands.output import say
+from lrdp.commands.output import print_json, print_line, say, screen
 from lrdp.errors import InvalidInput
 from lrdp.report import run_table
 
@@ -72,7 +70,7 @@ def run(
         say(f"Ledgers and receipts of the rounds so far are in {_here(where)}: what was charged stays charged.")
         raise
     if as_json:
-        print(json.dumps(summary, allow_nan=False))
+        print_json(summary)
     else:
         _print_summary(summary)
 
@@ -85,14 +83,14 @@ def _require_extras() -> None:
 
 @contextmanager
 def _as_lines() -> Iterator[Show]:
-    yield lambda record: print(json.dumps(record, allow_nan=False), flush=True)
+    yield print_json
 
 
 @contextmanager
 def _on_screen(attempts: int, engine: Engine) -> Iterator[Show]:
     """A line for each attempt, above a bar; on stderr, since none of it is the result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
+    with Progress(*columns, console=screen(stderr=True), transient=True) as bar:
         task = bar.add_task("starting Ray" if engine is Engine.RAY else "starting", total=attempts)
 
         def show(record: Record) -> None:
@@ -103,13 +101,13 @@ def _on_screen(attempts: int, engine: Engine) -> Iterator[Show]:
 
 
 def _print_summary(summary: Record) -> None:
-    console = Console(highlight=False)
-    console.print(run_table.table(summary))
+    screen().print(run_table.table(summary))
     for sentence in run_table.sentences(summary):
-        console.print(sentence, soft_wrap=True)
-    console.print(f"\nLedgers, receipts and logs are in {_here(summary['folder'])}. Look further:", soft_wrap=True)
+        print_line(sentence)
+    print_line("")
+    print_line(f"Ledgers, receipts and logs are in {_here(summary['folder'])}. Look further:")
     for command in _commands(summary):
-        console.print(f"  {command}", soft_wrap=True, markup=False)
+        print_line(f"  {command}")
 
 
 def _commands(summary: Record) -> list[str]:

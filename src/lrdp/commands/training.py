@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from lrdp.commands.output import AsJson, print_json, screen
 from lrdp.errors import Unsupported
+from lrdp.figures import AtMost
+from lrdp.screen import visible
 
 if TYPE_CHECKING:
     from lrdp.training import Report
 
 ModelName = Annotated[str, typer.Argument(help="MODULE:NAME of a model, or of a class or function that makes one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 def check(model: ModelName, as_json: AsJson = False) -> None:
@@ -27,9 +27,9 @@ def check(model: ModelName, as_json: AsJson = False) -> None:
     report = inspect(load_model(model))
     if as_json:
         layers = [asdict(layer) for layer in report.layers]
-        print(json.dumps({"trainable": report.trainable, "headroom": report.headroom, "layers": layers}))
+        print_json({"trainable": report.trainable, "headroom": report.headroom, "layers": layers})
     else:
-        Console().print(_table(report))
+        screen().print(_table(report))
     if not report.trainable:
         raise typer.Exit(Unsupported.exit_code)
 
@@ -38,10 +38,11 @@ def _table(report: Report) -> Table:
     table = Table("layer", "kind", "parameters", "rule", "what it costs, or how to mend it", title_justify="left")
     table.title = "Trains privately as it is" if report.trainable else "Does not train privately yet"
     table.caption_justify = "left"
-    clipped = f"Gradients are clipped to {1 - report.headroom:.2%} of the clip norm"
+    clipped = f"Gradients are clipped to {AtMost(1 - report.headroom):.2%} of the clip norm"
     table.caption = f"{clipped}; the rest bounds, by proof, what rounding can add."
     for layer in report.layers:
         style = "red" if layer.refused else None
         words = layer.refused or layer.cost
-        table.add_row(layer.path, layer.kind, f"{layer.parameters:,}", layer.rule, words, style=style)
+        cells = (layer.path, layer.kind, f"{layer.parameters:,}", layer.rule, words)
+        table.add_row(*map(visible, cells), style=style)
     return table

@@ -12,7 +12,7 @@ from typing import Final
 
 from lrdp.accounting import Budget, Training, limits
 from lrdp.errors import InvalidInput
-from lrdp.experiments.digits import share
+from lrdp.experiments.digits import stated_size
 
 LEAST_CLIENTS: Final = 3
 DELTA: Final = 1e-5
@@ -20,7 +20,6 @@ LEARNING_RATE: Final = 1.0
 _BUDGETS: Final = (1.0, 0.5, 1.25, 0.75)
 _BATCHES: Final = 4  # a batch holds a fourth of the records
 _AWAY_EVERY: Final = 5
-_MARGIN: Final = LEAST_CLIENTS + 1  # one of those who are asked may refuse, or be killed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +50,11 @@ class Story:
         return tuple(f"hospital-{letter}" for letter in ascii_lowercase[: self.clients])
 
     @property
+    def asked(self) -> int:
+        """How many are asked at least: a majority makes a round, and one of them may refuse, or be killed."""
+        return max(LEAST_CLIENTS, self.clients // 2 + 1) + 1
+
+    @property
     def frugal(self) -> str | None:
         """Whose budget lasts for half of the rounds."""
         return self.names[-1] if self.clients > LEAST_CLIENTS else None
@@ -58,7 +62,7 @@ class Story:
     @property
     def killed(self) -> tuple[str, int] | None:
         """Whose process is killed, and in training which of its updates."""
-        return (self.names[2], 1 + self.rounds // 6) if self.clients > _MARGIN else None
+        return (self.names[2], 1 + self.rounds // 6) if self.clients > self.asked else None
 
     @property
     def cheated(self) -> int | None:
@@ -72,7 +76,7 @@ class Story:
 
     def trainings(self) -> dict[str, Training]:
         """What each client's policy allows: noise for its own budget, over the rounds that it is to last for."""
-        records = share(self.clients)
+        records = stated_size(self.clients)
         return {
             name: Training(
                 dataset_size=records,
@@ -91,7 +95,8 @@ class Story:
     def choose(self, number: int, present: Sequence[str]) -> list[str]:
         """Who takes part in a round: all but those who are away, as long as enough are left."""
         chosen = list(present)
-        for name in self.away(number):
-            if name in chosen and len(chosen) > _MARGIN:
+        turn = -1 if number // _AWAY_EVERY % 2 else 1  # so that it is not always the same who cannot be spared
+        for name in self.away(number)[::turn]:
+            if name in chosen and len(chosen) > self.asked:
                 chosen.remove(name)
         return chosen

@@ -5,26 +5,37 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Final
 
-from lrdp.errors import InvalidInput
+from lrdp import files
+from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import Receipt, Session
+from lrdp.integrity.cards import json_object
 from lrdp.integrity.history import receipt_line, session_line
 from lrdp.ledger import Head
 
+_MOST_BYTES: Final = 64 << 20
+
 
 class Archive:
-    """A folder with ``receipts.txt``, which `lrdp verify` reads, and ``heads.json``."""
+    """A folder with receipts, for `lrdp verify`, what was signed in attempts that failed, and ``heads.json``."""
 
     def __init__(self, folder: Path, session: Session) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.receipts = folder / f"receipts-{session.digest.hex()[:16]}.txt"
         self._heads_file = folder / "heads.json"
-        self._heads: dict[str, str] = json.loads(self._heads_file.read_text()) if self._heads_file.exists() else {}
-        self._append(session_line(session))
+        self._attempts = folder / f"attempts-{session.digest.hex()[:16]}.txt"
+        self._heads = _read_heads(self._heads_file) if self._heads_file.exists() else {}
+        _append(self.receipts, session_line(session))
+        files.sync_folder(folder)
 
     def append(self, receipt: Receipt) -> None:
         """The line of a round."""
-        self._append(receipt_line(receipt))
+        _append(self.receipts, receipt_line(receipt))
+
+    def append_attempt(self, word: Receipt) -> None:
+        """What was signed in an attempt that came to nothing: header, pledges and tags, for whoever asks who lied."""
+        _append(self._attempts, receipt_line(word))
 
     def heads_of(self, name: str) -> tuple[str, ...]:
         """The highest head that a client's ledger signed, as far as this server knows."""
@@ -42,12 +53,26 @@ class Archive:
 
     def save_heads(self) -> None:
         """Durable from here on."""
-        fresh = self._heads_file.with_suffix(".new")
-        fresh.write_text(json.dumps(self._heads), encoding="ascii")
-        fresh.replace(self._heads_file)
+        files.replace(self._heads_file, json.dumps(self._heads).encode("ascii"), files.PUBLIC)
 
-    def _append(self, line: str) -> None:
-        with self.receipts.open("a", encoding="ascii") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+
+def _append(path: Path, line: str) -> None:
+    with path.open("a", encoding="ascii") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_heads(path: Path) -> dict[str, str]:
+    """By name; what cannot be read is not forgotten in silence, for a rollback would go unnoticed."""
+    try:
+        heads = json_object(_ascii(files.read(path, _MOST_BYTES)), _MOST_BYTES)
+        return {name: Head.decode(str(head)).encode() for name, head in heads.items()}
+    except OSError as problem:
+        raise InvalidInput(f"the heads in {path} cannot be read: {problem.strerror}.") from None
+    except (InvalidInput, NotVerified) as problem:
+        raise InvalidInput(f"the heads in {path} are damaged, so restore the file: {problem}") from None
+
+
+def _ascii(data: bytes) -> str:
+    return data.decode("ascii") if data.isascii() else ""

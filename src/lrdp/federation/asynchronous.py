@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -47,6 +47,7 @@ class BufferedAverage:
         evaluate_fn: EvaluateFunction | None = None,
     ) -> Result:
         """Run until ``num_rounds`` buffers are verified; raises InvalidInput after ``timeout`` seconds without one."""
+        limits.whole("buffer", self._buffer, self._terms.least, "fewer make no round of this session")
         coordinator = self._terms.open(initial_arrays)
         workshop = Workshop(grid, coordinator, self._terms, timeout)
         result, latest = Result(), time.monotonic()
@@ -62,7 +63,7 @@ class BufferedAverage:
                     _record(result, coordinator, report, evaluate_fn)
             elif time.monotonic() - latest > timeout:
                 raise InvalidInput(
-                    f"no buffer of {self._buffer} came together in {timeout:g} seconds: start more clients, take a "
+                    f"no buffer of {self._buffer} came together in {timeout} seconds: start more clients, take a "
                     f"smaller buffer, or give those that are there more budget. {coordinator.round} are verified."
                 )
             else:
@@ -79,6 +80,8 @@ class Workshop:
         self._courier = Courier(grid, coordinator, timeout)
         self._busy: dict[str, Message] = {}
         self._waiting: dict[str, int] = {}
+        self._shown: set[str] = set()  # whose waiting update is part of a sum that was published and not proved
+        self._since = time.monotonic()
         self._exhausted: set[str] = set()
 
     def keep_busy(self) -> None:
@@ -103,10 +106,32 @@ class Workshop:
                 self._exhausted.add(name)
 
     def oldest(self, count: int) -> list[str]:
-        """The updates that wait longest, if there are so many of clients that are there."""
+        """The updates that wait longest, if there are so many of clients that are there; first those tried before."""
         present = set(self._courier.present())
-        waiting = sorted((since, name) for name, since in self._waiting.items() if name in present)
-        return [name for _, name in waiting[:count]] if len(waiting) >= count else []
+        waiting = [name for _, name in sorted((since, name) for name, since in self._waiting.items())]
+        waiting = [name for name in waiting if name in present]
+        repetitions = self._coordinator.repetitions
+        again = repetitions.again([name for name in waiting if name in self._shown])
+        if again is not None:
+            return list(again)
+        free = [name for name in waiting if name not in self._shown]
+        for last in free[count - 1 :]:
+            roster = [*free[: count - 1], last]
+            if not repetitions.published(tuple(sorted(roster))):
+                return roster
+        if len(present - self._exhausted) >= count and time.monotonic() - self._since > self._patience:
+            self._renew(present)
+        return []
+
+    @property
+    def _patience(self) -> float:
+        return min(self._terms.patience, self._courier.timeout / 2)
+
+    def _renew(self, names: Collection[str]) -> None:
+        """Give up updates that no roster can be made with any more: their owners are asked for others."""
+        for name in self._shown & set(names):
+            self._shown.discard(name)
+            self._waiting.pop(name, None)
 
     def step(self, names: Sequence[str]) -> RoundReport:
         """A verified round of updates that wait. Whoever could not take part is ordered anew."""
@@ -114,9 +139,15 @@ class Workshop:
             self._courier.close()
         report = gathered(self._coordinator, self._courier.exchange(self._coordinator.invite(names, None)))
         report = settled(self._coordinator, self._courier, report)
+        if report.verified:
+            self._renew(self._shown)  # what was shown in vain is spent with its round
+        elif self._coordinator.repetitions.published(report.participants):
+            self._shown |= set(report.participants)
+            self._since = time.monotonic()
         for name in names:
             if report.verified or name in report.declined:
                 self._waiting.pop(name, None)
+                self._shown.discard(name)
         return report
 
     def close(self) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from lrdp.errors import InvalidInput, PolicyRefused
+from lrdp.errors import InvalidInput
 from lrdp.federation.layout import Layout, as_model
 from lrdp.federation.messages import Hello, Work
-from lrdp.integrity import Identity, Method, Position, Receipt, Registry, Session, client, follow_all, genesis
+from lrdp.federation.pins import check_pins, check_registry, check_session_signed
+from lrdp.integrity import Identity, Method, Receipt, Registry, Session, client, follow_all, genesis
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import digest
 from lrdp.integrity.fixed_point import model_hash
+from lrdp.integrity.repeats import nothing_before
 from lrdp.integrity.schemes import sketch_client
+from lrdp.integrity.session import named_registry
 from lrdp.integrity.states import ClientState
-from lrdp.ledger import Policy, Refusal
+from lrdp.ledger import Policy
 
 
 class Behind(InvalidInput):
@@ -33,15 +36,13 @@ def _verified(registry: Registry, pin: bytes) -> Registry:
 def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Layout) -> Session:
     """The session that a server proposes, if this client may take part in it.
 
-    Guarantees: its registry is the one that the policy pins, its model the client's own, its method `sketch`.
+    Guarantees: its registry, its server and its least roster are as the policy pins them, that server opened it, its
+    model is the client's own, its method `sketch`. Of any other registry nothing is decoded or kept.
     """
+    check_registry(named_registry(hello.session).hex(), policy)
     session = Session.decode(hello.session)
-    if session.registry.digest.hex() != policy.registry_sha256:
-        raise PolicyRefused(
-            f"the server's registry is {session.registry.digest.hex()[:12]}, the policy pins "
-            f"{policy.registry_sha256[:12] or 'none'} ({policy.where('peers.registry_sha256')}): nothing was trained.",
-            Refusal.REGISTRY,
-        )
+    check_pins(session, policy)
+    check_session_signed(session, hello.signature)
     _verified(session.registry, session.registry.digest)
     if session.registry.by_name.get(identity.name) != identity.member:
         raise InvalidInput(f"the registry does not hold the keys of {identity.name}: have the consortium add them.")
@@ -65,13 +66,20 @@ def last_verified(state: ClientState) -> client.Ready:
     return client.roll_back(state)
 
 
-def caught_up(identity: Identity, session: Session, state: ClientState | None, work: Work) -> client.Ready:
-    """At the end of the receipts, with a model that they end in."""
+def caught_up(ready: client.Ready, work: Work) -> client.Ready:
+    """From where the client stands to the end of the receipts, with a model that they end in."""
+    receipts = [Receipt.decode(data) for data in work.receipts]
+    return client.catch_up(ready, receipts, as_model(work.model or b"", ready.model.size))
+
+
+def joined(identity: Identity, session: Session, work: Work, last_update: int) -> client.Ready:
+    """The same from the session's beginning on.
+
+    A client that does not know what it showed in this session shows no update again that it made before: up to
+    ``last_update`` all are spent.
+    """
     receipts = [Receipt.decode(data) for data in work.receipts]
     model = as_model(work.model or b"", session.parameters.point.size)
-    start: Position
-    if state is not None and last_verified(state).position.session == session:
-        ready = last_verified(state)
-        return client.catch_up(ready, receipts, model)
     start = genesis(session, receipts[0].header.model if receipts else model_hash(model))
-    return client.resume(identity, sketch_client(identity, session), follow_all(start, receipts), model)
+    position, scheme = follow_all(start, receipts), sketch_client(identity, session)
+    return client.resume(identity, scheme, position, model, nothing_before(last_update))

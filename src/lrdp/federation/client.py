@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lrdp.errors import AlreadyAnswered, InvalidInput, LedgerDamaged, NotVerified, Refused
-from lrdp.federation.catching_up import Behind, agreed_session, caught_up, last_verified
-from lrdp.federation.frames import Frame
+from lrdp.federation.catching_up import Behind, agreed_session, caught_up, joined, last_verified
+from lrdp.federation.frames import Frame, admit
 from lrdp.federation.home import ClientHome
 from lrdp.federation.layout import pack_values, unpack_values
 from lrdp.federation.measuring import counting, private_accuracy
@@ -34,19 +34,23 @@ from lrdp.federation.messages import (
     to_frame,
 )
 from lrdp.federation.orders import Order
-from lrdp.federation.standing import Standing
+from lrdp.federation.pins import check_order_signed, check_pins
+from lrdp.federation.standing import Left, Standing
 from lrdp.federation.task import Workbench
-from lrdp.integrity import Verdict, Wire, client, quantise
+from lrdp.integrity import Receipt, Verdict, Wire, client, quantise
 from lrdp.integrity.messages import NONCE_SIZE
+from lrdp.integrity.repeats import Repeats, same_roster, smaller_roster
 from lrdp.integrity.verdicts import rejection
 from lrdp.ledger import Head, Ledger, Reply
+from lrdp.ledger.policy import Retries
+from lrdp.screen import visible
 from lrdp.training import check_gradients, private_update
 
 _LOG: Final = logging.getLogger("lrdp.client")
 _OWN: Final = "an exception's text may tell about the data, so the server is told a constant"
-_SPARE_BYTES: Final = 64 << 20
 _CODES: Final[dict[type[Exception], str]] = {
     Behind: "behind",
+    Left: "left",
     AlreadyAnswered: "answered",
     LedgerDamaged: "ledger",
     InvalidInput: "invalid",
@@ -61,9 +65,9 @@ class Made:
     trained_from: int
 
 
-def largest_message(model_bytes: int) -> int:
-    """More is not decoded: a sum of updates has twice the bytes of a model, and what travels beside it is small."""
-    return 2 * model_bytes + _SPARE_BYTES
+def most_vectors(model_bytes: int) -> int:
+    """Bytes of all vectors of a message: a sum of updates has twice those of a model."""
+    return 2 * model_bytes
 
 
 class Participant:
@@ -91,9 +95,9 @@ class Participant:
             return self._declined(problem, "failed")
 
     def _answer(self, given: Frame) -> Answer:
-        most = self._home.policy().model.max_bytes
-        if given.size > largest_message(most):
-            raise InvalidInput(f"the message has {given.size} bytes, model.max_bytes is {most}: it was not decoded.")
+        policy = self._home.policy()
+        self._bench.set_up(policy)
+        admit(given.sizes, most_vectors(policy.model.max_bytes))
         question: Any = read_message(given)
         answers: dict[type, Callable[[Any], Answer]] = {
             Hello: self.hello,
@@ -106,11 +110,11 @@ class Participant:
         return answers[type(question)](question)
 
     def hello(self, hello: Hello) -> Here:
-        """Enter the session, if its registry is the one the policy pins and its model is the client's own."""
+        """Enter the session, if it is as the policy pins it and its model is the client's own."""
         identity, proposed = self._home.identity(), to_frame(hello).head
         session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
-        if proposed != self._standing.agreed():
-            self._standing.agree(proposed)
+        if not self._standing.is_in(session.digest):
+            self._standing.enter(session.digest, proposed)
         state, here = self._standing.load(identity), Here(name=identity.name, round=0, head=NOWHERE)
         if state is not None:
             position = last_verified(state).position
@@ -120,6 +124,8 @@ class Participant:
     def work(self, work: Work) -> Done:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
         ready = self._up_to_date(work)
+        check_pins(ready.position.session, self._home.policy())  # also if the policy changed since the greeting
+        check_order_signed(ready.position, work.order, work.signature)
         begun = client.begin(ready, Wire(ready.position).read_train(work.train)) if work.train else None
         with closing(self._home.ledger()) as ledger:
             self._witness(ledger, work.heads)
@@ -133,7 +139,8 @@ class Participant:
                 self._standing.wait_with(made.reply.charge, made.trained_from)
                 return answer
             values = unpack_values(made.reply.body, ready.position.session.parameters.point)
-            committed, update = client.reveal(client.commit(begun, values, os.urandom(NONCE_SIZE)))
+            bound = client.commit(begun, values, os.urandom(NONCE_SIZE), update=made.reply.charge)
+            committed, update = client.reveal(bound, repeats=self._repeats())
             self._standing.save(committed)
             ledger.sent(made.reply)
         return replace(answer, update=Wire(ready.position).update(update), values=made.reply.body)
@@ -183,9 +190,16 @@ class Participant:
         if isinstance(state, client.Tagged) and state.header != publish.header:
             raise rejection(Verdict.STALE_CONTEXT, "another PUBLISH was answered in this attempt")
         committed = state.committed if isinstance(state, client.Tagged) else state
-        tagged, tag = client.answer(committed, publish)
-        self._standing.save(tagged)
+        tagged, tag = client.answer(committed, publish, self._repeats())
+        word = Receipt(header=publish.header, signature=publish.signature, tags=(tag,), accepts=())
+        self._standing.answer(tagged, word.encode())
         return Tagged(tag=wire.tag(tag))
+
+    def _repeats(self) -> Repeats:
+        """In which other sums the policy lets an update stand that was shown in one."""
+        return {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}[
+            self._home.policy().peers.retries
+        ]
 
     def closing(self, given: Closing) -> Accepted:
         """Finish the round: everybody's tags prove the sum, and only now does the client move to the next model."""
@@ -216,10 +230,17 @@ class Participant:
         if not isinstance(hello, Hello):
             raise Behind("this client has not been greeted.")
         session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
-        ready = caught_up(identity, session, state, work)
+        if state is not None:
+            ready = caught_up(last_verified(state), work)
+        else:
+            ready = joined(identity, session, work, self._last_update())
         self._standing.save(ready)
         return ready
 
+    def _last_update(self) -> int:
+        with closing(self._home.ledger()) as ledger:
+            return ledger.books.seq
+
     def _declined(self, problem: Exception, code: str) -> Frame:
-        _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, problem)
+        _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))
         return to_frame(Declined(code=code, accept=self._accept))

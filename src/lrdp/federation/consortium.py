@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
+from lrdp import files
 from lrdp.accounting import Training
 from lrdp.federation.home import ClientHome
 from lrdp.integrity import Identity, Registry, keys, new_identity
 from lrdp.integrity import registry as registries
-from lrdp.integrity.cards import read_registry, registry_record
+from lrdp.integrity.cards import MOST_CHARACTERS, read_registry, registry_record
+from lrdp.integrity.session import majority
 from lrdp.ledger.policy import Identity as PolicyIdentity
+from lrdp.ledger.policy import PeersRule
 from lrdp.ledger.starting import Home, open_budget, write_policy
-
-_UNPINNED: Final = 'registry_sha256 = ""'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,30 +49,35 @@ class Consortium:
         return keys.load(self.server_folder / "identity.pem")
 
     def registry(self) -> Registry:
-        return read_registry(self.registry_file.read_text(encoding="utf-8"))
+        return read_registry(files.read(self.registry_file, MOST_CHARACTERS).decode("ascii", "replace"))
 
 
-def found(folder: Path, trainings: Mapping[str, Training], *, unit: str = "record") -> Consortium:
-    """Keys for everybody, a signed registry, and for each client a policy and an open budget of its own."""
+def found(
+    folder: Path, trainings: Mapping[str, Training], *, unit: str = "record", min_roster: int | None = None
+) -> Consortium:
+    """Keys for everybody, a signed registry, and for each client a policy and an open budget of its own.
+
+    Every policy pins registry and server, and a least roster: a majority of the registry unless it is given.
+    """
     consortium = Consortium(folder=folder)
     identities = {name: new_identity(name) for name in trainings}
     registry = _signed_registry(list(identities.values()))
     consortium.server_folder.mkdir(parents=True)
-    keys.save(new_identity("server"), consortium.server_folder / "identity.pem")
-    consortium.registry_file.write_text(json.dumps(registry_record(registry), indent=1) + "\n", encoding="utf-8")
+    server = new_identity("server")
+    keys.save(server, consortium.server_folder / "identity.pem")
+    record = json.dumps(registry_record(registry), indent=1) + "\n"
+    files.replace(consortium.registry_file, record.encode(), files.PUBLIC)
+    peers = PeersRule(
+        registry_sha256=registry.digest.hex(),
+        server_keys=(server.member.signing_key.hex(),),
+        min_roster=majority(registry) if min_roster is None else min_roster,
+    )
     for name, training in trainings.items():
         home = Home(folder=consortium.client(name).folder)
-        write_policy(home, PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1), training)
-        pin(home, registry)
+        write_policy(home, PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1), training, peers)
         with closing(open_budget(home, training.rounds)):
             keys.save(identities[name], consortium.client(name).identity_file)
     return consortium
-
-
-def pin(home: Home, registry: Registry) -> None:
-    """Write the registry's hash into a policy that has none."""
-    text = home.policy.read_text(encoding="utf-8")
-    home.policy.write_text(text.replace(_UNPINNED, f'registry_sha256 = "{registry.digest.hex()}"'), encoding="utf-8")
 
 
 def _signed_registry(identities: Sequence[Identity]) -> Registry:

@@ -15,10 +15,14 @@ from lrdp.federation.archive import Archive
 from lrdp.federation.layout import Layout, raw, unpack_values
 from lrdp.federation.messages import Announcement, Closing, Done, Hello, Here, Work
 from lrdp.federation.orders import Order
+from lrdp.federation.pins import sign_order
+from lrdp.federation.repetitions import Repetitions
 from lrdp.integrity import Position, Receipt, Wire, checks, endorse, server
 from lrdp.integrity.fixed_point import Model, Room
+from lrdp.integrity.repeats import Roster
 from lrdp.integrity.schemes import transcript_challenge
 from lrdp.integrity.server import Gathering, Idle, Published
+from lrdp.ledger.policy import Retries
 
 State = TypeVar("State")
 _NOWHERE: Final = -1
@@ -45,8 +49,11 @@ class Concluded:
 class Coordinator:
     """One session from its first model on."""
 
-    def __init__(self, idle: Idle, hello: Hello, layout: Layout, archive: Archive) -> None:
+    def __init__(
+        self, idle: Idle, hello: Hello, layout: Layout, archive: Archive, retries: Retries = Retries.SAME_ROSTER
+    ) -> None:
         self._idle, self.hello, self.layout, self._archive = idle, hello, layout, archive
+        self._retries, self.repetitions = retries, Repetitions(retries)
         self._gathering: Gathering | None = None
         self._published: Published | None = None
         self._history: list[Concluded] = []
@@ -138,17 +145,27 @@ class Coordinator:
         """Open a round; without an order it is for updates that wait at the clients."""
         self._gathering, train = server.open_round(self._idle, names)
         opened = Wire(self._idle.position).train(train)
-        asked = b"" if order is None else order.encode()
-        return {name: replace(self._brought_up(name), order=asked, train=opened) for name in train.invited}
+        asked = Work() if order is None else self._asking(self._renewed(order, train.invited))
+        return {name: self._brought_up(name, replace(asked, train=opened)) for name in train.invited}
 
     def order_ahead(self, name: str, order: Order) -> Work:
         """Train now, for a round to come."""
-        return replace(self._brought_up(name), order=order.encode())
+        return self._brought_up(name, self._asking(self._renewed(order, ())))
 
-    def _brought_up(self, name: str) -> Work:
-        """The tags of the last round it took part in, and the receipts of those it did not."""
+    def _asking(self, order: Order) -> Work:
+        """What everybody is asked in this round, under the server's signature."""
+        asked = order.encode()
+        return Work(order=asked, signature=sign_order(self._idle.identity, self._idle.position, asked))
+
+    def _renewed(self, order: Order, roster: Roster) -> Order:
+        """A count is never part of a sum, so the same one serves again."""
+        return order if order.metrics else replace(order, renewal=self.repetitions.renewal(roster) or None)
+
+    def _brought_up(self, name: str, asked: Work) -> Work:
+        """With the tags of the last round it took part in, and the receipts of those it did not."""
         owed = self._owed.get(name)
-        work = Work(heads=self._archive.heads_of(name), tags=b"" if owed is None else self._history[owed].tags)
+        tags = b"" if owed is None else self._history[owed].tags
+        work = replace(asked, heads=self._archive.heads_of(name), tags=tags)
         if self._current(name):
             return work
         first = max(0, self._standing.get(name, _NOWHERE)) if owed is None else owed + 1
@@ -175,9 +192,16 @@ class Coordinator:
         self._gathering = server.admit(server.enlist(gathering, update.pledge), update)
         return update.pledge.name
 
+    def publishable(self) -> bool:
+        """Whether everybody whose update is there would stand by their sum."""
+        gathering = _there(self._gathering)
+        roster = tuple(sorted(update.pledge.name for update in gathering.updates))
+        return self.repetitions.allow(roster, gathering.train.invited)
+
     def announce(self) -> tuple[Announcement, tuple[str, ...]]:
         """Sum what was admitted, and publish it to those whose it is."""
         self._published, publish = server.publish(_there(self._gathering), self._room)
+        self.repetitions.publish(publish.header.names)
         self.write_down()
         head = Wire(self._idle.position).publish(publish)
         return Announcement(publish=head, aggregate=raw(publish.aggregate)), publish.header.names
@@ -215,10 +239,16 @@ class Coordinator:
         self._owed.update(dict.fromkeys(ended.names, len(self._history)))
         self._history.append(ended)
         self._gathering = self._published = self._shown = None
+        self.repetitions = Repetitions(self._retries)
         return ended
 
     def give_up(self) -> None:
-        """Another attempt of the same round, from the same model; updates that were sent cost nothing when resent."""
+        """Another attempt of the same round, from the same model. Who signed what in this one is kept."""
+        if self._published is not None:
+            published = self._published
+            self.repetitions.fail(published.header.names, self.missing_tags)
+            word = Receipt(header=published.header, signature=published.signature, tags=published.tags, accepts=())
+            self._archive.append_attempt(word)
         self._idle = replace(self._idle, attempt=self._idle.attempt + 1)
         self._gathering = self._published = None
 

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.messages import Accepted, Answer, Declined, Done, Here, Question
 from lrdp.federation.nodes import SILENT, Nodes
+from lrdp.screen import visible
 
 _LOG: Final = logging.getLogger("lrdp.server")
 
@@ -39,7 +40,7 @@ class Courier:
             if isinstance(answer, Accepted | Declined | Done) and answer.accept:
                 self._coordinator.accept(name, answer.accept)
             if isinstance(answer, Declined):
-                _LOG.info("%s declined: %s", name, answer.code)
+                _LOG.info("%s declined: %s", name, visible(answer.code))
                 self._doubtful.add(name)
         return found
 
@@ -64,7 +65,7 @@ class Courier:
                 self._coordinator.greet(answer)
             else:
                 reason = answer.code if isinstance(answer, Declined) else "it did not answer with the keys of a member"
-                _LOG.warning("node %d is not in the session: %s", node, reason)
+                _LOG.warning("node %d is not in the session: %s", node, visible(reason))
         return self._nodes.names(ids)
 
     def close(self) -> None:

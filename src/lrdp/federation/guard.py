@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lrdp.errors import InvalidInput, LrdpError
-from lrdp.federation.client import Participant, largest_message
+from lrdp.federation.client import Participant, most_vectors
 from lrdp.federation.frames import Frame, opened
 from lrdp.federation.home import ClientHome
 from lrdp.federation.messages import Declined, read_message, to_frame
@@ -55,10 +55,15 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
         LrdpError: saying in one sentence what is missing and what to do.
     """
     policy, identity = ward.home.policy(), ward.home.identity()
-    if not policy.registry_sha256:
+    if not policy.peers.registry_sha256:
         raise InvalidInput(
             f"no registry is pinned ({policy.where('peers.registry_sha256')}): write there the digest that `lrdp "
             f"registry verify` prints of your consortium's registry."
+        )
+    if not policy.peers.server_keys:
+        raise InvalidInput(
+            f"no server is pinned ({policy.where('peers.server_keys')}), so no session would be joined: write under "
+            f"[peers] server_keys, min_roster and retries, or let `lrdp init --registry … --server-key …` print them."
         )
     if identity.name != policy.identity.client:
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
@@ -73,6 +78,7 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
 def _rehearse(bench: Workbench, policy: Policy) -> None:
     """Build the model, check every record, and see that the two can be trained as the policy says; nothing is."""
     try:
+        bench.set_up(policy)
         bench.records.demand()
         bench.rehearse(policy)
     except LrdpError:
@@ -89,7 +95,7 @@ class Guard:
 
     def __init__(self, home: ClientHome, participant: Participant, patience: float = PATIENCE_SECONDS) -> None:
         self._home, self._participant, self._patience = home, participant, patience
-        self._most = largest_message(home.policy().model.max_bytes)
+        self._most = most_vectors(home.policy().model.max_bytes)
 
     def serve(self, listener: socket.socket, told: socket.socket) -> None:
         """Until ``told`` is readable; a message that came before is answered first."""
@@ -126,7 +132,7 @@ class Guard:
     def _largest(self) -> int:
         """Of the policy as it is now; where it cannot be read, the last one counts, and the message is refused."""
         with suppress(LrdpError):
-            self._most = largest_message(self._home.policy().model.max_bytes)
+            self._most = most_vectors(self._home.policy().model.max_bytes)
         return self._most
 
 

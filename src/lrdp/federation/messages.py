@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, Final
 
 from lrdp.errors import InvalidInput
-from lrdp.federation.frames import Body, Frame, frame, opened
+from lrdp.federation.frames import MOST_HEAD_BYTES, Body, Frame, frame, opened
 from lrdp.integrity.encoding import HASH_SIZE, as_number, number, pack, unpack
 
 NOWHERE: Final = bytes(HASH_SIZE)
@@ -20,11 +20,12 @@ NOWHERE: Final = bytes(HASH_SIZE)
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """The session as the server proposes it, with the layout of its model."""
+    """The session as the server proposes it, with the layout of its model, signed with the key that it names."""
 
     session: bytes
     nonce: bytes
     layout: bytes
+    signature: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,11 @@ class Work:
 
     Without ``train`` the update waits at the client; without ``order`` the one that waits takes part. ``tags`` end the
     round before for those who took part in it; ``receipts`` and ``model`` bring up to date those who did not. ``heads``
-    are the client's own ledger heads, handed back.
+    are the client's own ledger heads, handed back. ``signature`` is the server's, on the order.
     """
 
     order: bytes = b""
+    signature: bytes = b""
     train: bytes = b""
     tags: bytes = b""
     receipts: tuple[bytes, ...] = ()
@@ -121,16 +123,26 @@ _KINDS: Final[dict[bytes, type[Any]]] = {
     for kind in (Hello, Here, Work, Done, Announcement, Tagged, Closing, Accepted, Declined)
 }
 
+_LONGEST_TEXT: Final = 16_384  # that of a ledger's head
+_MOST_TEXTS: Final = 16
+
+
+def _text(part: bytes) -> str:
+    if len(part) > _LONGEST_TEXT:
+        raise InvalidInput(f"a text of {len(part)} bytes, and {_LONGEST_TEXT} is the most.")
+    return part.decode("ascii")
+
+
 Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
-_TEXT: Final[Codec] = (str.encode, lambda part: part.decode("ascii"))
+_TEXT: Final[Codec] = (str.encode, _text)
 _CODECS: Final[dict[str, Codec]] = {
     "bytes": (bytes, bytes),
     "str": _TEXT,
     "int": (number, as_number),
-    "tuple[bytes, ...]": (lambda parts: pack(*parts), unpack),
+    "tuple[bytes, ...]": (lambda parts: pack(*parts), lambda part: unpack(part, most_bytes=MOST_HEAD_BYTES)),
     "tuple[str, ...]": (
         lambda texts: pack(*map(_TEXT[0], texts)),
-        lambda part: tuple(map(_TEXT[1], unpack(part))),
+        lambda part: tuple(map(_TEXT[1], unpack(part, _MOST_TEXTS))),
     ),
 }
 """How a field travels, by its type; a vector is no part but a body."""

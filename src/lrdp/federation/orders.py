@@ -17,12 +17,16 @@ from lrdp.integrity.session import Position
 from lrdp.ledger import Policy, ReceivedModel, Request
 
 _MOST_BYTES: Final = 4096
-_WHOLE: Final = ("steps", "batch_size")
+_WHOLE: Final = ("steps", "batch_size", "renewal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is left out is taken from each client's own policy and task; what is given may only be stricter."""
+    """What is left out is taken from each client's own policy and task; what is given may only be stricter.
+
+    ``renewal`` asks for another update in the same round, noised and charged anew: the one before was shown in a sum
+    that came to nothing.
+    """
 
     steps: int | None = None
     batch_size: int | None = None
@@ -30,14 +34,15 @@ class Order:
     clip_norm: float | None = None
     learning_rate: float | None = None
     metrics: tuple[str, ...] = ()
+    renewal: int | None = None
 
     def __post_init__(self) -> None:
         for name in _WHOLE:
             if (value := getattr(self, name)) is not None:
-                limits.whole(name, value, 1, "it counts what is done")
+                limits.keep(self, **{name: limits.whole(name, value, 1, "it counts what is done")})
         for name in ("noise_multiplier", "clip_norm", "learning_rate"):
             if (number := getattr(self, name)) is not None:
-                limits.positive(name, number, "it is a scale")
+                limits.keep(self, **{name: limits.positive(name, number, "it is a scale")})
 
     def with_config(self, config: Mapping[str, Any]) -> Order:
         """The same order, with the values of a Flower ``train_config`` in place of its own."""
@@ -90,5 +95,6 @@ class Order:
             steps=most if self.steps is None else self.steps,
             clip_norm=rule.clip_norm if self.clip_norm is None else self.clip_norm,
             registry_sha256=position.session.registry.digest.hex(),
+            server=position.session.server_key.hex(),
             metrics=self.metrics,
         )

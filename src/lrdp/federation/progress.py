@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
+from lrdp.screen import visible
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
@@ -26,7 +28,7 @@ class RoundReport:
             parts.append("declined: " + ", ".join(f"{name} ({code})" for name, code in sorted(self.declined.items())))
         if any(self.staleness.values()):
             parts.append(f"staleness up to {max(self.staleness.values())}")
-        return " · ".join([*parts, "verified" if self.verified else f"NOT VERIFIED ({self.problem})"])
+        return visible(" · ".join([*parts, "verified" if self.verified else f"NOT VERIFIED ({self.problem})"]))
 
     def as_json(self) -> str:
         """One line of a log."""

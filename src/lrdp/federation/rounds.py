@@ -12,6 +12,7 @@ from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.courier import Courier
 from lrdp.federation.messages import Answer, Declined, Done, Tagged
 from lrdp.federation.progress import RoundReport
+from lrdp.screen import visible
 
 EXHAUSTED: Final = ("budget", "run-quota")
 """Whoever declines with one of these has nothing left for this run, and is not asked again."""
@@ -29,7 +30,7 @@ def gathered(coordinator: Coordinator, answers: Mapping[str, Answer]) -> RoundRe
             else:
                 declined[name] = answer.code if isinstance(answer, Declined) else "invalid"
         except LrdpError as problem:
-            _LOG.warning("the update of %s was not admitted: %s", name, problem)
+            _LOG.warning("the update of %s was not admitted: %s", name, visible(str(problem)))
             declined[name] = "inadmissible"
     return RoundReport(model=model, participants=tuple(sorted(staleness)), declined=declined, staleness=staleness)
 
@@ -39,6 +40,8 @@ def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> 
     problem = ""
     if len(report.participants) < coordinator.least:
         problem = f"{len(report.participants)} updates, {coordinator.least} make a round"
+    elif not coordinator.publishable():
+        problem = "not the roster that was asked for again: another sum of its updates would show single ones"
     else:
         announcement, names = coordinator.announce()
         for _ in range(2):  # who was silent is asked once more for the same tag
@@ -63,6 +66,6 @@ def _tagged(coordinator: Coordinator, name: str, answer: Answer) -> str:
     try:
         coordinator.tag(answer.tag)
     except LrdpError as problem:
-        _LOG.warning("the tag of %s does not hold: %s", name, problem)
+        _LOG.warning("the tag of %s does not hold: %s", name, visible(str(problem)))
         return f"{name}: invalid tag"
     return ""

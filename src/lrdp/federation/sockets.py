@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from lrdp.errors import InvalidInput
-from lrdp.federation.frames import MOST_BODIES, Frame
+from lrdp.federation.frames import MOST_BODIES, Frame, admit
 
 LONGEST_PATH: Final = 107
 _MAGIC: Final = b"lrdp-guard/1\n"
 _WAITING_PEERS: Final = 64
+_AT_FIRST: Final = 1 << 20
 _PROBE_SECONDS: Final = 5.0
 
 
@@ -34,7 +35,7 @@ def send(connection: socket.socket, given: Frame, seconds: float) -> None:
 
 
 def receive(connection: socket.socket, most: int, seconds: float) -> Frame:
-    """Read a frame of at most ``most`` bytes, within ``seconds`` in all.
+    """Read a frame with at most ``most`` bytes of vectors, within ``seconds`` in all.
 
     Raises:
         InvalidInput: for other bytes, and for more of them, before any of a part is read or held.
@@ -45,22 +46,24 @@ def receive(connection: socket.socket, most: int, seconds: float) -> Frame:
     if bytes(magic) != _MAGIC or not 1 <= count <= 1 + MOST_BODIES:
         raise InvalidInput("the bytes are no frame: other software, or another version of it.")
     sizes = struct.unpack(f">{count}Q", _exactly(connection, 8 * count, deadline))
-    if sum(sizes) > most:
-        raise InvalidInput(f"the frame has {sum(sizes)} bytes, the most is {most}: it was not read.")
+    admit(sizes, most)
     head, *bodies = [_exactly(connection, size, deadline) for size in sizes]
     return Frame(bytes(head), tuple(bodies))
 
 
 def _exactly(connection: socket.socket, size: int, deadline: float) -> memoryview:
-    buffer = memoryview(bytearray(size))
+    buffer = bytearray(min(size, _AT_FIRST))
     filled = 0
     while filled < size:
+        if filled == len(buffer):  # a length is a promise: as much again as has come is held, and no more
+            buffer += bytes(min(filled, size - filled))
         connection.settimeout(max(deadline - time.monotonic(), 1e-3))
-        received = connection.recv_into(buffer[filled:])
+        with memoryview(buffer)[filled:] as room:
+            received = connection.recv_into(room)
         if not received:
             raise ConnectionResetError(errno.ECONNRESET, "the peer closed the connection before its frame was over")
         filled += received
-    return buffer.toreadonly()
+    return memoryview(buffer).toreadonly()
 
 
 def connected(path: str, seconds: float) -> socket.socket:

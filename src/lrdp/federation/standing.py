@@ -1,7 +1,9 @@
 """Where a client stands in a session, on disk: a process may end after every message, or be killed in the midst of one.
 
-The ledger alone is the memory of what was spent. If what is kept here is lost, the client joins again with receipts,
-and nothing else happens.
+The ledger alone is the memory of what was spent. If the saved state is lost, the client joins again with receipts.
+
+A session that was left is over: to enter it again would be to forget what was verified in it, and to sign for a second
+history of it. So the sessions that were left are written down, 32 bytes each, before anything of them is forgotten.
 
 A process that lives on remembers what it saved or checked, so it need not read and hash it again. Vectors are large, so
 it holds them as maps of their files, which cost no memory of its own; and files are written over rather than made anew.
@@ -16,18 +18,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from tokenize import TokenError
+from typing import BinaryIO, Final
 from weakref import ref
 
 import numpy as np
 
-from lrdp.errors import LrdpError
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.catching_up import last_verified
-from lrdp.integrity import Identity, states
-from lrdp.integrity.encoding import as_number, number, pack, unpack
+from lrdp.federation.frames import Frame
+from lrdp.federation.messages import Hello, read_message
+from lrdp.files import OWNER_ONLY, read, replace, sync_folder
+from lrdp.integrity import Identity, Session, states
+from lrdp.integrity.encoding import HASH_SIZE, as_number, number, pack, unpack
 from lrdp.integrity.fixed_point import Whole
 from lrdp.integrity.keys import Member
+from lrdp.integrity.sealing import MOST_STATE_BYTES
 from lrdp.integrity.states import ClientState
+
+_MOST_BYTES: Final = MOST_STATE_BYTES + (1 << 10)  # a state, and the names of its vectors' files
+_MOST_LEFT: Final = 1 << 30  # thirty-three million sessions
+_NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowError, MemoryError, RecursionError)
+"""What numpy raises for a damaged file, whose header it reads as Python's literals."""
+_OUTLASTING: Final = ("lock", "left", "disputed.txt")
+"""What does not end with a session."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,10 @@ class Known:
         """The vectors, and where each lies."""
         vectors = {} if self.state is None else states.client_vectors(self.state)
         return [(vector, self.files[name]) for name, vector in vectors.items()]
+
+
+class Left(InvalidInput):
+    """This client was in the session before, and has left it for another one."""
 
 
 class Standing:
@@ -70,28 +88,61 @@ class Standing:
                 self._written = []  # from here on, the files hold them
 
     def agreed(self) -> bytes | None:
-        """The session that was agreed on last, as it was proposed."""
-        path = self._folder / "agreed"
-        return path.read_bytes() if path.exists() else None
+        """The session that the client is in, as it was proposed."""
+        return _content(self._folder / "agreed") or None
 
-    def agree(self, proposed: bytes) -> None:
-        """Enter a session; where the client stood in another is forgotten."""
+    def is_in(self, session: bytes) -> bool:
+        """Whether the client is in the session of this digest."""
+        proposed = self.agreed()
+        return proposed is not None and _session_of(proposed) == session
+
+    def enter(self, session: bytes, proposed: bytes) -> None:
+        """Enter the session of this digest; where the client stood in another is forgotten, and that one is over.
+
+        Raises Left for a session that was left.
+        """
+        left, current = _content(self._folder / "left", _MOST_LEFT), self.agreed()
+        if session in {left[at : at + HASH_SIZE] for at in range(0, len(left), HASH_SIZE)}:
+            raise Left("this session was left for another one, and is not entered again: begin a new one.")
+        if current is not None:
+            self._dispute()
+            _replace(self._folder / "left", left + _session_of(current))
+            (self._folder / "agreed").unlink()  # from here on it is over, and what lies here is nobody's
+            sync_folder(self._folder)
         for path in self._folder.iterdir():
-            if path.name != "lock":
+            if path.name not in _OUTLASTING:
                 path.unlink()
         self._known, self._written = Known(), []
         _replace(self._folder / "agreed", proposed)
 
     def accepted(self) -> bytes:
         """The last ACCEPT, for a server that did not get it."""
-        path = self._folder / "accepted"
-        return path.read_bytes() if path.exists() else b""
+        return _content(self._folder / "accepted")
 
     def accept(self, state: ClientState, accept: bytes) -> None:
         """A verified round: the next model, and the word that it is."""
         self.save(state)
         _replace(self._folder / "accepted", accept)
+        (self._folder / "word").unlink(missing_ok=True)
         self.wait_with(0, 0)
+
+    def answer(self, state: ClientState, word: bytes) -> None:
+        """One's tag for what the server published; ``word`` is both with their signatures.
+
+        It is kept until the round is verified, and for good if it never is: who signed what then shows who lied.
+        """
+        if _content(self._folder / "word") != word:
+            self._dispute()
+        _replace(self._folder / "word", word)
+        self.save(state)
+
+    def _dispute(self) -> None:
+        word = _content(self._folder / "word")
+        if word:
+            with (self._folder / "disputed.txt").open("a", encoding="ascii") as file:
+                file.write(word.hex() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
 
     def wait_with(self, charge: int, trained_from: int) -> None:
         """Remember the update that was trained ahead of the round in which it will take part; 0 for none."""
@@ -99,8 +150,7 @@ class Standing:
 
     def waiting(self) -> tuple[int, int]:
         """The charge of the update that waits, and the round it was trained from; (0, 0) where none does."""
-        path = self._folder / "waiting"
-        charge, trained_from = unpack(path.read_bytes()) if path.exists() else (number(0), number(0))
+        charge, trained_from = unpack(_content(self._folder / "waiting"), 2) or (number(0), number(0))
         return as_number(charge), as_number(trained_from)
 
     def load(self, identity: Identity) -> ClientState | None:
@@ -108,14 +158,16 @@ class Standing:
 
         What a power failure cut off is not believed, and receipts bring the client back.
         """
+        if not (self._folder / "agreed").exists():
+            return None  # it was killed while it left
         try:
-            saved = (self._folder / "state").read_bytes()
+            saved = read(self._folder / "state", _MOST_BYTES)
             if self._known.saved != saved or self._known.member != identity.member:
-                data, *named = unpack(saved)
+                data, *named = unpack(saved, most_bytes=_MOST_BYTES)
                 files = {name.decode(): file.decode() for name, file in map(unpack, named)}
                 vectors = {name: self._map(file) for name, file in files.items()}
                 self._known = Known(saved, files, states.decode_client(data, identity, vectors))
-        except (OSError, ValueError, EOFError, LrdpError):
+        except (OSError, LrdpError, *_NO_VECTOR):
             self._known = Known()
         return self._known.state
 
@@ -151,15 +203,24 @@ class Standing:
         return np.asarray(mapped)
 
 
+def _session_of(proposed: bytes) -> bytes:
+    """The digest of a session that was agreed on."""
+    try:
+        hello = read_message(Frame(proposed))
+        if isinstance(hello, Hello):
+            return Session.decode(hello.session).digest
+    except LrdpError:
+        pass
+    raise InvalidInput("the file `agreed` of this client's session is damaged: delete it, and enter another session.")
+
+
 def _private(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
 
 
 def _replace(path: Path, data: bytes) -> None:
-    fresh = path.with_name(path.name + ".new")
-    with _private(fresh) as stream:
-        stream.truncate()
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
+    replace(path, data, OWNER_ONLY)
+
+
+def _content(path: Path, most: int = _MOST_BYTES) -> bytes:
+    return read(path, most) if path.exists() else b""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, Final
 
@@ -82,11 +82,12 @@ class VerifiedAverage(Strategy):
         return self._asked
 
     def _wait_for_clients(self) -> list[str]:
-        deadline = time.monotonic() + self._courier.timeout
+        began = time.monotonic()
+        deadline = began + self._courier.timeout
         while True:
             names = [name for name in self._courier.present() if name not in self._exhausted]
-            if len(names) >= self._coordinator.least:
-                chosen = self._terms.choose(self._coordinator.round, names)
+            chosen = self._chosen(names, time.monotonic() - began)
+            if len(chosen) >= self._coordinator.least:
                 if self._coordinator.must_close(chosen):
                     self._courier.close()
                 able = [name for name in chosen if self._coordinator.can_follow(name)]
@@ -98,6 +99,17 @@ class VerifiedAverage(Strategy):
                     f"make a round: start more SuperNodes, or give those that are there more budget."
                 )
             time.sleep(_POLL_SECONDS)
+
+    def _chosen(self, names: Sequence[str], waited: float) -> Sequence[str]:
+        """A roster that is tried again; nobody, while one is waited for; or those whom the terms choose."""
+        repetitions = self.coordinator.repetitions
+        again = repetitions.again(names)
+        if again is not None:
+            return again
+        if repetitions.unproved and waited < min(self._terms.patience, self._courier.timeout / 2):
+            return ()
+        able = [name for name in names if name not in repetitions.hopeless]
+        return self._terms.choose(self.coordinator.round, able) if len(able) >= self.coordinator.least else ()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

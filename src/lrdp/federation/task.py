@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lrdp.errors import InvalidInput, Unsupported
+from lrdp.errors import InvalidInput, PolicyRefused, Unsupported
 from lrdp.federation.layout import Layout
 from lrdp.integrity.fixed_point import Model
-from lrdp.ledger import Policy, Request
+from lrdp.ledger import Policy, Refusal, Request
 from lrdp.training import (
     CheckedGradients,
     CheckedRecords,
@@ -30,6 +30,8 @@ from lrdp.training import (
     keep_freed_blocks,
     return_large_blocks,
 )
+from lrdp.training.records import check_dataset
+from lrdp.training.sampling import check_room
 
 Loss = Callable[..., Tensor]
 Settings = Mapping[str, Any]
@@ -63,11 +65,12 @@ class _PerExample:
 
 
 class Workbench:
-    """A task made ready: the model built and every record checked, once for all rounds."""
+    """A task made ready: the records counted, the model built and every record checked, once for all rounds."""
 
     def __init__(self, task: LocalTask, settings: Settings) -> None:
         self._task, self._settings = task, settings
         (keep_freed_blocks if task.execution.memory_limit is None else return_large_blocks)()
+        self._sizes: tuple[str, int] | None = None
         self._rehearsed = ""
         self._checked: CheckedGradients | None = None
 
@@ -85,9 +88,34 @@ class Workbench:
         return _PerExample(self._task.loss) if reduces else self._task.loss
 
     @cached_property
+    def _dataset(self) -> tuple[Dataset, int]:
+        """The data set and its size, which is asked for once: what became of a record later must not show."""
+        dataset = self._task.dataset(self._settings)
+        check_dataset(dataset)
+        return dataset, len(dataset)
+
+    def set_up(self, policy: Policy) -> None:
+        """See that the data set can be trained on as the policy says, also with one record more or fewer.
+
+        Guarantees: the number of records is compared once, before anything is entered or answered. A policy that states
+        another size later is refused, whatever the number is, until the client is started again.
+        """
+        rule = policy.mechanism.costliest
+        if self._sizes is None:
+            check_room(rule, self._dataset[1])
+            self._sizes = rule.name, rule.dataset_size
+        elif self._sizes != (rule.name, rule.dataset_size):
+            raise PolicyRefused(
+                f"{policy.source} has another sampling or data set size than when this client was started: start it "
+                f"again. Nothing was trained and nothing was spent.",
+                Refusal.DATASET_SIZE,
+            )
+
+    @cached_property
     def records(self) -> CheckedRecords:
         """What cannot be trained on is left out and logged here: a server is not told that it is there."""
-        found = check_records(self._task.dataset(self._settings), self.loss)
+        dataset, size = self._dataset
+        found = replace(check_records(dataset, self.loss), size=size)
         try:
             found.demand()
         except InvalidInput as problem:

@@ -9,14 +9,18 @@ from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, MetricRecord
 
+from lrdp.errors import InvalidInput
 from lrdp.federation.archive import Archive
 from lrdp.federation.catching_up import run_identifier
 from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.layout import Layout
 from lrdp.federation.messages import Hello
 from lrdp.federation.orders import Order
+from lrdp.federation.pins import sign_session
 from lrdp.integrity import FixedPoint, Identity, Parameters, Registry, Session, SketchServer, server
 from lrdp.integrity.encoding import HASH_SIZE
+from lrdp.integrity.session import majority
+from lrdp.ledger.policy import Retries
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 """Flower's evaluation by the server, on public data."""
@@ -34,8 +38,11 @@ class Terms:
 
     ``choose`` picks a round's participants among those present. ``order`` is public; each client's policy has the last
     word. ``metrics`` are measured after each round by those who took part, noised and charged as one step: only
-    ``"correct"``, and only where the policy lists it. ``parameters`` makes the session's constants for a model of so
-    many coordinates.
+    ``"correct"``, and only where the policy lists it. ``point`` is how updates are rounded, for a model of
+    so many coordinates. ``min_roster`` is the fewest that make a round, a majority of the registry unless given: a
+    client whose policy wants more declines as ``roster``. ``retries`` is what is tried when a participant leaves
+    after the sum was published: the same roster again, waited for up to ``patience`` seconds, and then new updates of
+    the others; or, where all policies allow it, the same updates of the others.
     """
 
     identity: Identity
@@ -44,7 +51,20 @@ class Terms:
     order: Order = field(default_factory=Order)
     choose: Choose = everybody
     metrics: tuple[str, ...] = ()
-    parameters: Callable[[int], Parameters] = lambda size: Parameters(point=FixedPoint(size=size))
+    point: Callable[[int], FixedPoint] = lambda size: FixedPoint(size=size)
+    min_roster: int | None = None
+    retries: Retries = Retries.SAME_ROSTER
+    patience: float = 60.0
+
+    @property
+    def least(self) -> int:
+        """The fewest that make a round."""
+        least = majority(self.registry) if self.min_roster is None else self.min_roster
+        if least > len(self.registry.members):
+            raise InvalidInput(
+                f"{least} make a round, and the registry has {len(self.registry.members)} members: nobody could train."
+            )
+        return least
 
     def open(self, arrays: ArrayRecord) -> Coordinator:
         """Start a session from these parameters."""
@@ -53,12 +73,13 @@ class Terms:
         session = Session(
             identifier=run_identifier(nonce, layout.described),
             server_key=self.identity.member.signing_key,
-            parameters=self.parameters(layout.size),
+            parameters=Parameters(point=self.point(layout.size), min_roster=self.least),
             registry=self.registry,
         )
         idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
-        hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described)
-        return Coordinator(idle, hello, layout, Archive(self.folder, session))
+        signature = sign_session(self.identity, session)
+        hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described, signature=signature)
+        return Coordinator(idle, hello, layout, Archive(self.folder, session), self.retries)
 
 
 def as_arrays(coordinator: Coordinator) -> ArrayRecord:

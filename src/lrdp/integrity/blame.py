@@ -3,6 +3,9 @@
 A bare tag tells participants one number about a noised update (post-processing: ε is unchanged), and only after a round
 that failed. The server knows every update, so it can name whoever signed a wrong tag, and prove it; if it names nobody,
 or somebody whose tag is right, then the aggregate itself is wrong and the server is convicted.
+
+A server that colludes with a participant names nobody, and their bare tags add up: ``judge`` finds that SOUND. Only
+``judge_all`` convicts them, for which the auditor has every update opened; who does not open one is convicted of that.
 """
 
 from __future__ import annotations
@@ -11,16 +14,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lrdp.errors import InvalidInput
 from lrdp.integrity import checks
 from lrdp.integrity.client import Tagged
 from lrdp.integrity.commitments import opens
 from lrdp.integrity.field import MERSENNE_127
-from lrdp.integrity.fixed_point import Whole, aggregate_hash
+from lrdp.integrity.fixed_point import FixedPoint, Whole, aggregate_hash, within
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import TAG_SIZE, Header, Tag, Update
-from lrdp.integrity.schemes import transcript_challenge
+from lrdp.integrity.schemes import is_update, transcript_challenge
 from lrdp.integrity.server import Published
-from lrdp.integrity.session import Position
+from lrdp.integrity.session import Method, Position
+from lrdp.integrity.sketch import Challenge
 from lrdp.integrity.verdicts import Check, Verdict, require
 
 
@@ -30,6 +35,7 @@ class Finding(StrEnum):
     SOUND = "the aggregate is the sum of the updates"
     CLIENT = "the named client signed a tag that is not its update's"
     SERVER = "the server published an aggregate that is not the sum, or accused an honest client"
+    BOTH = "the named client pledged what is no update of this session, and the server admitted it"
 
 
 def _bare(identity: Identity, header: Header, value: int) -> Tag:
@@ -63,22 +69,62 @@ class Case:
 
 
 def judge(case: Case, accused: Update | None) -> Finding:
-    """What follows from the case and from the update that the server opens, if it accuses anybody."""
-    require(CASE, case)
-    drawn = transcript_challenge(case.header, case.aggregate.size)
+    """What follows from the case and from the update that the server opens, if it accuses anybody.
+
+    SOUND says that the bare tags add up to the aggregate's, not that each is its update's: see ``judge_all``.
+    """
+    _require(case)
     if accused is None:
-        total = sum(tag.value for tag in case.bare)
-        return Finding.SOUND if (total - drawn.tag(case.aggregate)) % MERSENNE_127.prime == 0 else Finding.SERVER
-    if accused.pledge not in case.header.roster or not opens(case.position, accused):
+        total = sum(tag.value for tag in case.bare) - _drawn(case).tag(case.aggregate)
+        return Finding.SOUND if total % MERSENNE_127.prime == 0 else Finding.SERVER
+    found = _examined(case, accused)
+    return Finding.SERVER if found is Finding.SOUND else found  # it accused an honest client
+
+
+def judge_all(case: Case, opened: Iterable[Update]) -> dict[str, Finding]:
+    """What follows for each participant if the server opens every update to the auditor.
+
+    Guarantees: where every finding is SOUND, and so is ``judge(case, None)``, the aggregate is the sum of what was
+    pledged, and each of these is in range. SERVER stands for whoever's update it did not open.
+    """
+    _require(case)
+    updates = {update.pledge.name: update for update in opened}
+    return {name: _examined(case, updates[name]) if name in updates else Finding.SERVER for name in case.header.names}
+
+
+def _require(case: Case) -> None:
+    if case.position.session.parameters.method is not Method.SKETCH:
+        raise InvalidInput("blame is for `sketch`: in `exact` rounds everybody adds up the masked updates itself.")
+    require(CASE, case)
+
+
+def _drawn(case: Case) -> Challenge:
+    return transcript_challenge(case.header, case.aggregate.size)
+
+
+def _examined(case: Case, update: Update) -> Finding:
+    if update.pledge not in case.header.roster or not opens(case.position, update):
         return Finding.SERVER  # it must not have admitted what it cannot open
-    signed = {tag.name: tag.value for tag in case.bare}[accused.pledge.name]
-    return Finding.CLIENT if drawn.tag(accused.values) != signed else Finding.SERVER
+    if not is_update(update.values, _point(case)):
+        return Finding.BOTH
+    signed = {tag.name: tag.value for tag in case.bare}[update.pledge.name]
+    return Finding.SOUND if _drawn(case).tag(update.values) == signed else Finding.CLIENT
 
 
 def _signed(case: Case, tag: Tag) -> bool:
     member = case.position.session.registry.by_name[tag.name]
     claim = (tag.name.encode(), case.header.digest, tag.value.to_bytes(TAG_SIZE, "little"))
     return tag.value < MERSENNE_127.prime and member.signed(tag.signature, b"bare-tag/v1", *claim)
+
+
+def _point(case: Case) -> FixedPoint:
+    return case.position.session.parameters.point
+
+
+def _shaped(case: Case) -> bool:
+    kind = _point(case).sum_type(len(case.header.roster))
+    shaped = case.aggregate.shape == (_point(case).size,) and case.aggregate.dtype == kind
+    return shaped and aggregate_hash(case.aggregate) == case.header.aggregate
 
 
 CASE: tuple[Check[Case], ...] = (
@@ -88,7 +134,8 @@ CASE: tuple[Check[Case], ...] = (
     Check(Verdict.ROSTER_UNKNOWN, checks.roster_known),
     Check(Verdict.PEER_UPDATE_SIG, checks.peers_signed),
     Check(Verdict.SERVER_SIG, checks.server_signed_header),
-    Check(Verdict.SHAPE, lambda case: aggregate_hash(case.aggregate) == case.header.aggregate),
+    Check(Verdict.SHAPE, _shaped),
+    Check(Verdict.RANGE, lambda case: within(case.aggregate, len(case.header.roster) * _point(case).most)),
     Check(Verdict.TAGS_INCOMPLETE, lambda case: sorted(tag.name for tag in case.bare) == list(case.header.names)),
     Check(Verdict.TAG_SIG, lambda case: all(_signed(case, tag) for tag in case.bare)),
 )

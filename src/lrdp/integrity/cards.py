@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from lrdp.integrity.encoding import MOST_BYTES
 from lrdp.integrity.keys import Member
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.verdicts import Verdict, rejection
+
+MOST_CHARACTERS = MOST_BYTES
+_MOST_MARKS = 16
+_CHARACTERS_A_MARK = 32
 
 
 def card(member: Member) -> dict[str, str]:
@@ -35,12 +40,12 @@ def registry_record(registry: Registry) -> dict[str, Any]:
 
 def read_card(text: str) -> Member:
     """What ``card`` made; whether its keys hold is for ``Member.holds`` to say."""
-    return _member(_object(text))
+    return _member(json_object(text))
 
 
 def read_registry(text: str) -> Registry:
     """What ``registry_record`` made; the digest in it is not believed but computed."""
-    record = _object(text)
+    record = json_object(text)
     members = record.get("members")
     if not isinstance(members, list):
         raise rejection(Verdict.MALFORMED, "members is no list")
@@ -54,7 +59,15 @@ def read_registry(text: str) -> Registry:
     )
 
 
-def _object(text: str) -> dict[str, Any]:
+def json_object(text: str, most: int = MOST_CHARACTERS) -> dict[str, Any]:
+    """A JSON object of names and keys, which are long: with little between its marks a value costs many times its text.
+
+    Guarantees: the cost is at most some times that of the text.
+    """
+    if len(text) > most or not text.isascii():
+        raise rejection(Verdict.MALFORMED, f"not ASCII, or more than {most} characters")
+    if sum(map(text.count, "[{,")) > _MOST_MARKS + len(text) // _CHARACTERS_A_MARK:
+        raise rejection(Verdict.MALFORMED, "JSON, but not of names and keys")
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):

@@ -14,6 +14,9 @@ from lrdp.integrity.messages import TAG_SIZE, Header, Pledge, Publish, Tag, Trai
 from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Check, Verdict
 
+MOST_MISSED = 1000
+"""So many attempts of a round may a client have missed: after a jump to the last number there is, none could follow."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Invitation:
@@ -79,8 +82,8 @@ def in_session(seen: Announced) -> bool:
 
 
 def in_context(seen: Seen) -> bool:
-    """So is one of an attempt that this client gave up."""
-    return in_session(seen) and seen.header.attempt >= seen.attempt
+    """So is one of another attempt than the one this client committed to."""
+    return in_session(seen) and seen.header.attempt == seen.attempt
 
 
 def continues_history(seen: Announced) -> bool:
@@ -203,7 +206,7 @@ TAGS: tuple[Check[Tally], ...] = (
 def _invited_here(invitation: Invitation) -> bool:
     train, position = invitation.train, invitation.position
     here = (train.session, train.round) == (position.session.digest, position.round)
-    return here and train.attempt >= invitation.attempt
+    return here and 0 <= train.attempt - invitation.attempt < MOST_MISSED
 
 
 def _invited_known(invitation: Invitation) -> bool:

@@ -3,6 +3,7 @@
     Ready ─begin→ Begun ─commit→ Committed ─answer→ Tagged ─settle→ Ready (verified, one round on)
                                      └─abandon→ Ready    └─roll_back→ Ready (same round, same model, next attempt)
 
+Every state knows which updates it showed in which sums (``repeats``), so that no two sums differ by a single update.
 Only Ready trains, and only ``settle``, ``resume`` and ``catch_up`` lead to another model: what is not verified fails
 closed.
 """
@@ -20,6 +21,7 @@ from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import TAG_SIZE, Accept, Header, Pledge, Publish, Tag, Tags, Train, Update
 from lrdp.integrity.receipts import Receipt, follow_all
 from lrdp.integrity.registry import Registry
+from lrdp.integrity.repeats import NOTHING_SHOWN, Repeats, Stands, same_roster
 from lrdp.integrity.schemes import ClientScheme, small_vector
 from lrdp.integrity.session import Position, Session, genesis
 from lrdp.integrity.verdicts import Verdict, rejection, require
@@ -34,6 +36,7 @@ class Ready:
     position: Position
     model: Model
     attempt: int = 0
+    stands: Stands = NOTHING_SHOWN
 
     def __post_init__(self) -> None:
         if self.model.size != self.position.session.parameters.point.size:
@@ -52,14 +55,20 @@ class Begun:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Committed:
-    """Bound to an update; ``pledge`` goes to the server."""
+    """Bound to an update, which has a number of its owner's; ``pledge`` goes to the server."""
 
     begun: Begun
+    update: int
     pledge: Pledge
     nonce: bytes
     values: Whole
     sent: Whole
     pledges: tuple[Pledge, ...] = ()
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that this update is for."""
+        return max(self.begun.train.attempt, self.begun.ready.attempt)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,11 +91,13 @@ def start(identity: Identity, scheme: ClientScheme, session: Session, model: Mod
     return Ready(identity=identity, scheme=scheme, position=genesis(session, model_hash(model)), model=model)
 
 
-def resume(identity: Identity, scheme: ClientScheme, position: Position, model: Model) -> Ready:
+def resume(
+    identity: Identity, scheme: ClientScheme, position: Position, model: Model, stands: Stands = NOTHING_SHOWN
+) -> Ready:
     """At a position verified before, by this client or by receipts; ``model`` must be the one it ended in."""
     if model_hash(model) != position.model:
         raise rejection(Verdict.MODEL_MISMATCH)
-    return Ready(identity=identity, scheme=scheme, position=position, model=model)
+    return Ready(identity=identity, scheme=scheme, position=position, model=model, stands=stands)
 
 
 def begin(ready: Ready, train: Train) -> Begun:
@@ -96,37 +107,53 @@ def begin(ready: Ready, train: Train) -> Begun:
     return Begun(ready=ready, train=train)
 
 
-def commit(begun: Begun, values: Whole, nonce: bytes) -> Committed:
-    """M2: bind oneself to an update; ``nonce`` is 32 fresh random bytes."""
+def commit(begun: Begun, values: Whole, nonce: bytes, *, update: int) -> Committed:
+    """M2: bind oneself to an update; ``nonce`` is 32 fresh random bytes.
+
+    ``update`` is a number greater than that of every update noised before, and the same for the same values.
+    """
     ready = begun.ready
     sent = ready.scheme.conceal(begun.train, small_vector(values, ready.position.session.parameters.point))
     bound = commitment(ready.position, ready.identity.name, nonce, sent)
     own = pledge(ready.position, ready.identity, bound)
-    return Committed(begun=begun, pledge=own, nonce=nonce, values=values, sent=sent)
+    return Committed(begun=begun, update=update, pledge=own, nonce=nonce, values=values, sent=sent)
 
 
-def reveal(committed: Committed, pledges: Sequence[Pledge] = ()) -> tuple[Committed, Update]:
-    """M2: the update itself; exact rounds show it only once everybody is bound, and hold everybody to it."""
-    begun = committed.begun
-    begun.ready.scheme.require_openable(begun.ready.position, begun.train, tuple(pledges))
+def reveal(
+    committed: Committed, pledges: Sequence[Pledge] = (), repeats: Repeats = same_roster
+) -> tuple[Committed, Update]:
+    """M2: the update itself; exact rounds show it only once everybody is bound, and hold everybody to it.
+
+    Raises NotVerified with UPDATE_SPENT if it was shown in another roster than ``repeats`` allows.
+    """
+    ready, train = committed.begun.ready, committed.begun.train
+    ready.scheme.require_openable(ready.position, train, tuple(pledges))
+    leaves = ready.stands.show if ready.scheme.sums_all_invited else ready.stands.reveal
+    kept = _standing(committed, leaves(committed.update, train.invited, repeats))
     update = Update(pledge=committed.pledge, nonce=committed.nonce, values=committed.sent)
-    return replace(committed, pledges=tuple(pledges)), update
+    return replace(kept, pledges=tuple(pledges)), update
 
 
-def answer(committed: Committed, publish: Publish) -> tuple[Tagged, Tag]:
+def _standing(committed: Committed, stands: Stands) -> Committed:
+    ready = replace(committed.begun.ready, stands=stands)
+    return replace(committed, begun=replace(committed.begun, ready=ready))
+
+
+def answer(committed: Committed, publish: Publish, repeats: Repeats = same_roster) -> tuple[Tagged, Tag]:
     """M3 → M4: check what the server announces, and sign one's tag for it."""
     ready = committed.begun.ready
     seen = checks.Seen(
         position=ready.position,
-        attempt=ready.attempt,
+        attempt=committed.attempt,
         model=ready.model,
         own=committed.pledge,
         publish=publish,
         pledges=committed.pledges,
     )
     require((*checks.PUBLISH, *ready.scheme.checks), seen)
+    kept = _standing(committed, ready.stands.show(committed.update, publish.header.names, repeats))
     own = ready.scheme.answer(seen, committed.values)
-    tagged = Tagged(committed=committed, header=publish.header, aggregate=publish.aggregate, expected=own.expected)
+    tagged = Tagged(committed=kept, header=publish.header, aggregate=publish.aggregate, expected=own.expected)
     return tagged, sign_tag(ready.identity, publish.header, own.value)
 
 
@@ -156,7 +183,8 @@ def settle(tagged: Tagged, tags: Tags, out: Model | None = None) -> tuple[Ready,
     model = next_model(ready.model, tagged.aggregate, len(header.roster), point, out)
     name = ready.identity.name
     signature = ready.identity.sign(b"accept/v1", name.encode(), header.digest, position.head)
-    return replace(ready, position=position, model=model, attempt=0), Accept(name=name, signature=signature)
+    following = replace(ready, position=position, model=model, attempt=0, stands=ready.stands.next_round())
+    return following, Accept(name=name, signature=signature)
 
 
 def pend(tagged: Tagged) -> Tagged:
@@ -172,10 +200,9 @@ def roll_back(tagged: Tagged) -> Ready:
 
 
 def reconsider(tagged: Tagged) -> Committed:
-    """Stand by the same update in another attempt of this round.
+    """Stand by the same update in another attempt of this round, in which ``answer`` wants the same roster again.
 
-    Opt-in: if the server leaves somebody out, the difference of the two aggregates shows all participants its (noised)
-    update. In exact rounds masks are bound to the attempt, so there the round must begin anew.
+    In exact rounds masks are bound to the attempt, so there the round must begin anew.
     """
     begun = replace(tagged.committed.begun, ready=roll_back(tagged))
     return replace(tagged.committed, begun=begun)
@@ -194,5 +221,6 @@ def rotate(ready: Ready, registry: Registry, identity: Identity, scheme: ClientS
 
 def catch_up(ready: Ready, receipts: Sequence[Receipt], model: Model) -> Ready:
     """Join after rounds missed: each receipt must be accepted by a quorum, and ``model`` be the one they end in."""
-    joined = resume(ready.identity, ready.scheme, follow_all(ready.position, receipts), model)
+    stands = ready.stands.next_round() if receipts else ready.stands
+    joined = resume(ready.identity, ready.scheme, follow_all(ready.position, receipts), model, stands)
     return joined if receipts else replace(joined, attempt=ready.attempt)

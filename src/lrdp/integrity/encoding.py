@@ -4,6 +4,9 @@ What is kept is ``pack(label, field, …)``: for each part its length, then the 
 other four bytes, big-endian, with the top bit set. What travels is smaller, and read by a ``Reader``; see ``wire``.
 Decoding is strict, so everything has exactly one encoding. Vectors are too large to pack: they follow a packed prefix
 that holds their type and length.
+
+What is packed is small, and has few parts: more is refused before it is looked at, so no bytes cost more than they did
+whoever sent them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
 HASH_SIZE = 32
 SIGNATURE_SIZE = 64
 NUMBER_SIZE = 8
+MOST_BYTES = 4 << 20
+"""Of anything packed: a registry of 20,000 members, a receipt of 9,000 participants."""
+MOST_PARTS = 1 << 16
+LONGEST_NAME = 63
+_MOST_DIGITS = 10
 _PREFIX = b"lrdp/"
 _SHORT = 1 << 7
 _LONG = 1 << 31
@@ -35,11 +43,15 @@ def _length(size: int) -> bytes:
     return size.to_bytes(1, "big") if size < _SHORT else (_LONG | size).to_bytes(4, "big")
 
 
-def unpack(data: bytes) -> tuple[bytes, ...]:
-    """The parts of ``data``, which must hold nothing else."""
-    parts = []
+def unpack(data: bytes, most: int = MOST_PARTS, most_bytes: int = MOST_BYTES) -> tuple[bytes, ...]:
+    """The parts of ``data``, which must hold nothing else, and no more than ``most`` of them."""
+    if len(data) > most_bytes:
+        raise rejection(Verdict.MALFORMED, f"{len(data)} bytes, and {most_bytes} is the most")
+    parts: list[bytes] = []
     position = 0
     while position < len(data):
+        if len(parts) == most:
+            raise rejection(Verdict.MALFORMED, f"more than {most} parts")
         start = position + (1 if data[position] < _SHORT else 4)
         size = int.from_bytes(data[position:start], "big") & ~_LONG
         if start + size > len(data) or data[position:start] != _length(size):
@@ -51,7 +63,7 @@ def unpack(data: bytes) -> tuple[bytes, ...]:
 
 def fields(data: bytes, label: bytes, count: int) -> tuple[bytes, ...]:
     """The ``count`` fields of a message that begins with ``label``."""
-    found, *rest = unpack(data) or (b"",)
+    found, *rest = unpack(data, count + 1) or (b"",)
     if found != label or len(rest) != count:
         raise rejection(Verdict.MALFORMED, f"not a message {label.decode()} of {count} fields")
     return tuple(rest)
@@ -69,7 +81,7 @@ def as_number(part: bytes) -> int:
 
 def as_name(part: bytes) -> str:
     """A name, or MALFORMED."""
-    return checked_name(part.decode("ascii", errors="replace"))
+    return checked_name(part[: LONGEST_NAME + 1].decode("ascii", errors="replace"))
 
 
 def is_name(name: str) -> bool:
@@ -122,11 +134,11 @@ class Reader:
     def varint(self) -> int:
         """What ``varint`` wrote, in its shortest form and below 2^64."""
         start = self._at
-        while self.take(1)[0] & 128:
+        while self.take(1)[0] & 128 and self._at - start < _MOST_DIGITS:
             pass
         raw = self._data[start : self._at]
-        value = sum((byte & 127) << 7 * place for place, byte in enumerate(raw[:10]))
-        if len(raw) > 10 or value >> 8 * NUMBER_SIZE or raw != varint(value):
+        value = sum((byte & 127) << 7 * place for place, byte in enumerate(raw))
+        if value >> 8 * NUMBER_SIZE or raw != varint(value):
             raise rejection(Verdict.MALFORMED, "a number is too large, or not in its shortest form")
         return value
 

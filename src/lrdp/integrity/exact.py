@@ -30,7 +30,7 @@ from lrdp.integrity.encoding import (
     unpack,
 )
 from lrdp.integrity.fixed_point import CHUNK, FixedPoint, Whole, chunks, sums_to
-from lrdp.integrity.keys import KEY_SIZE, Identity
+from lrdp.integrity.keys import KEY_SIZE, Identity, agreement_key_sound
 from lrdp.integrity.masks import Pairwise
 from lrdp.integrity.messages import Pledge, Train, Update
 from lrdp.integrity.schemes import Answer
@@ -99,6 +99,7 @@ class ExactClient:
     pairwise: Pairwise
     point: FixedPoint
     method: Method = Method.EXACT
+    sums_all_invited: bool = True
     _masked: set[bytes] = field(default_factory=set, repr=False, compare=False)
 
     @property
@@ -141,7 +142,8 @@ def exact_client(identity: Identity, session: Session, secret: bytes, hellos: It
     for given in hellos:
         member = session.registry.by_name.get(given.name)
         claim = (session.digest, given.name.encode(), given.agreement_key)
-        if member is None or given.name in peers or not member.signed(given.signature, b"hello/v1", *claim):
+        fresh = given.name not in peers and agreement_key_sound(given.agreement_key)
+        if member is None or not fresh or not member.signed(given.signature, b"hello/v1", *claim):
             raise rejection(Verdict.ROSTER_UNKNOWN, f"the key announced for {given.name} is not its own")
         peers[given.name] = given.agreement_key
     return _exact_client(identity, session, secret, peers)
@@ -158,15 +160,16 @@ def _exact_client(
 def read_exact_client(identity: Identity, session: Session, data: bytes) -> ExactClient:
     """What ``ExactClient.encode`` wrote; the peers' keys were checked when they were announced."""
     secret, peers, masked = fields(data, _SCHEME, 3)
-    keys = dict(_peer(part) for part in unpack(peers))
+    named = [_peer(part) for part in unpack(peers)]
+    keys = dict(named)
     labels = [sized(label, HASH_SIZE) for label in unpack(masked)]
-    if list(keys) != sorted(keys) or len(keys) != len(unpack(peers)) or labels != sorted(set(labels)):
+    if list(keys) != sorted(keys) or len(keys) != len(named) or labels != sorted(set(labels)):
         raise rejection(Verdict.MALFORMED, "peers or masks are not sorted, or occur twice")
     return _exact_client(identity, session, secret, keys, labels)
 
 
 def _peer(data: bytes) -> tuple[str, bytes]:
-    parts = unpack(data)
+    parts = unpack(data, 2)
     if len(parts) != 2:
         raise rejection(Verdict.MALFORMED, "a peer has a name and a key")
     return as_name(parts[0]), sized(parts[1], KEY_SIZE)

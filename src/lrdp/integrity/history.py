@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lrdp.errors import NotVerified
-from lrdp.integrity.encoding import unpack
+from lrdp.integrity.encoding import MOST_BYTES, pack
 from lrdp.integrity.receipts import Receipt, follow
 from lrdp.integrity.registry import Registry, verify
-from lrdp.integrity.session import Position, Session, genesis
+from lrdp.integrity.session import Position, Session, genesis, named_registry
 from lrdp.integrity.verdicts import Verdict, rejection
 
-_REGISTRY = b"registry/v1"
+_REGISTRY = pack(b"registry/v1")
+LONGEST_LINE = 2 * MOST_BYTES + 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +42,12 @@ def rotation_line(registry: Registry) -> str:
     return registry.encode().hex()
 
 
-def read_session(line: str) -> Session:
-    """What ``session_line`` wrote."""
-    return Session.decode(_bytes(line))
+def read_session(line: str, pin: bytes | None) -> Session:
+    """What ``session_line`` wrote; of a registry that is not the pinned one nothing is decoded."""
+    data = _bytes(line)
+    if pin is not None and (named := named_registry(data)) != pin:
+        raise rejection(Verdict.REGISTRY_REFUSED, f"its hash is {named.hex()}, pinned is {pin.hex()}")
+    return Session.decode(data)
 
 
 def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[Verified]:
@@ -54,12 +58,13 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[Verified]:
     cannot be missed: compare the last head with a client's.
     """
     remaining = iter(lines)
-    session = read_session(next(remaining, ""))
-    verify(session.registry, session.registry.digest if pin is None else pin)
+    first = next(remaining, "")
+    session = read_session(first, pin)
+    verify(session.registry, session.registry.digest)
     position: Position | None = None
     for line in remaining:
         data = _bytes(line)
-        if unpack(data)[:1] == (_REGISTRY,) and position is not None:
+        if data.startswith(_REGISTRY) and position is not None:
             position = position.rotated(Registry.decode(data))
             yield Verified(position=position)
         else:
@@ -69,6 +74,8 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[Verified]:
 
 
 def _bytes(line: str) -> bytes:
+    if len(line) > LONGEST_LINE:
+        raise rejection(Verdict.MALFORMED, f"a line of {len(line)} characters, and {LONGEST_LINE} is the most")
     try:
         return bytes.fromhex(line)
     except ValueError:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, checked_name, is_name, pack, sized, statement
 
 KEY_SIZE = 32
 _CURVE_PRIME = (1 << 255) - 19
+_LARGE_ORDER = (1 << 252) + 27742317777372353535851937790883648493
 _END = b"-----END PRIVATE KEY-----\n"
+_MOST_BYTES = 4096
+
+
+def _one() -> X25519PrivateKey:
+    """X25519 sets bit 254 and clears the lower three: ±1 modulo the large order, and 0 modulo 8, has that form."""
+    plus = 8 * pow(8, -1, _LARGE_ORDER)
+    number = plus if plus >> 254 == 1 else 8 * _LARGE_ORDER - plus
+    return X25519PrivateKey.from_private_bytes(number.to_bytes(32, "little"))
+
+
+_ONE = _one()
 
 
 def verifies(key: bytes, signature: bytes, label: bytes, *parts: bytes) -> bool:
@@ -53,25 +65,30 @@ class Member:
         return verifies(self.signing_key, signature, label, *parts)
 
     def holds(self) -> bool:
-        """Whether the keys are self-signed, and neither of small order: with such, anybody could sign or agree."""
-        sound = not _small_order(self.agreement_key) and not _small_order(_montgomery(self.signing_key))
+        """Whether the keys are self-signed, and each is the one encoding of a point that only its secret leads to."""
+        sound = agreement_key_sound(self.agreement_key) and signing_key_sound(self.signing_key)
         return sound and self.signed(self.proof, b"member/v1", self.name.encode(), self.agreement_key)
 
 
-def _small_order(point: bytes) -> bool:
+def agreement_key_sound(key: bytes) -> bool:
+    """Whether the key is a point of the large prime order, in its one encoding.
+
+    With a point of small order anybody would agree. A point plus one of small order, or one written as u + p or with
+    the top bit set, agrees as the point itself does, so it could pass for another member's key. To multiply by a number
+    that is ±1 modulo the large order and 0 modulo 8 gives the part of large order: the same bytes, if that is all.
+    """
     try:
-        X25519PrivateKey.from_private_bytes(b"\x2a" * KEY_SIZE).exchange(X25519PublicKey.from_public_bytes(point))
-    except ValueError:  # the shared secret is zero
-        return True
-    return False
+        return _ONE.exchange(X25519PublicKey.from_public_bytes(key)) == key
+    except ValueError:  # the product is the neutral element
+        return False
 
 
-def _montgomery(signing_key: bytes) -> bytes:
-    """The same point on the curve of X25519: u = (1 + y)/(1 − y), where the neutral element becomes 0."""
-    y = int.from_bytes(signing_key, "little") & ((1 << 255) - 1)
-    return ((1 + y) * pow(1 - y, -1, _CURVE_PRIME) % _CURVE_PRIME if y % _CURVE_PRIME != 1 else 0).to_bytes(
-        32, "little"
-    )
+def signing_key_sound(key: bytes) -> bool:
+    """The same of a point of Ed25519, which is u = (1 + y)/(1 − y) on the curve of X25519."""
+    y = int.from_bytes(key, "little") & ((1 << 255) - 1)
+    if not 1 < y < _CURVE_PRIME:
+        return False
+    return agreement_key_sound(((1 + y) * pow(1 - y, -1, _CURVE_PRIME) % _CURVE_PRIME).to_bytes(KEY_SIZE, "little"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +142,10 @@ def new_identity(name: str, entropy: Callable[[int], bytes] = os.urandom) -> Ide
 
 
 def save(identity: Identity, path: Path) -> None:
-    """Write both secrets as PEM, readable by the owner only; never over an existing file."""
+    """Write both secrets as PEM, readable by the owner only; never over an existing file. Durable once it returns."""
     blocks = [_pem(identity._signer), _pem(identity._agreer)]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-            file.write(f"Name: {identity.name}\n".encode() + b"".join(blocks))
+        files.write_new(path, f"Name: {identity.name}\n".encode() + b"".join(blocks), files.OWNER_ONLY)
     except FileExistsError:
         raise InvalidInput(
             f"{path} exists: a key is never overwritten, since nothing could be signed with it again."
@@ -142,13 +157,9 @@ def save(identity: Identity, path: Path) -> None:
 def load(path: Path) -> Identity:
     """Read what ``save`` wrote; refuses a file that others may read."""
     try:
-        text, mode = path.read_bytes(), path.stat().st_mode
+        text = files.read_secret(path, _MOST_BYTES)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
-    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-        raise InvalidInput(
-            f"{path} has mode {stat.S_IMODE(mode):o}, 600 is the limit: others could sign. chmod 600 {path}"
-        )
     head, _, rest = text.partition(b"\n")
     first, found, second = rest.partition(_END)
     if not head.startswith(b"Name: ") or not found:
@@ -169,7 +180,7 @@ def _pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
 def _secret(block: bytes, kind: type[Ed25519PrivateKey] | type[X25519PrivateKey], path: Path) -> bytes:
     try:
         key = serialization.load_pem_private_key(block, None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
         raise InvalidInput(f"{path} holds a damaged PEM block.") from None
     if not isinstance(key, kind):
         raise InvalidInput(f"{path} must hold an Ed25519 key, then an X25519 key.")

@@ -80,8 +80,18 @@ class Registry:
         )
 
 
+def encoded_digest(data: bytes) -> bytes:
+    """The digest of an encoded registry, of whose members nothing is decoded or kept.
+
+    Guarantees: whatever ``Registry.decode`` then makes of these bytes has this digest, for it has one encoding.
+    """
+    *signed, signature = fields(data, _LABEL, 6)
+    sized(signature, SIGNATURE_SIZE)
+    return digest(_LABEL, *signed)
+
+
 def _member(data: bytes) -> Member:
-    parts = unpack(data)
+    parts = unpack(data, 4)
     if len(parts) != 4:
         raise rejection(Verdict.MALFORMED, "a member has four fields")
     name, signing_key, agreement_key, proof = parts

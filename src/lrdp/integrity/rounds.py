@@ -12,8 +12,9 @@ from lrdp.integrity.receipts import Receipt
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contribution:
-    """What one client brings: its quantised update, and 32 fresh random bytes."""
+    """What one client brings: its quantised update with its number, and 32 fresh random bytes."""
 
+    update: int
     values: Whole
     nonce: bytes
 
@@ -37,7 +38,8 @@ def run_round(
 
     # M2: each client binds itself to its update by a signed commitment; then it sends the update.
     committed = {
-        name: client.commit(begun[name], brought.values, brought.nonce) for name, brought in contributions.items()
+        name: client.commit(begun[name], brought.values, brought.nonce, update=brought.update)
+        for name, brought in contributions.items()
     }
     for name in train.invited:
         gathering = server.enlist(gathering, committed[name].pledge)

@@ -40,6 +40,10 @@ class ClientScheme(Protocol):
     def checks(self) -> tuple[Check[Seen], ...]:
         """What is checked of PUBLISH besides checks.PUBLISH."""
 
+    @property
+    def sums_all_invited(self) -> bool:
+        """Whether what is sent can be summed over all invited only: then the roster is fixed when it leaves."""
+
     def conceal(self, train: Train, values: Whole) -> Whole:
         """What is committed to and sent."""
 
@@ -72,6 +76,11 @@ def small_vector(values: Whole, point: FixedPoint) -> Whole:
     return values
 
 
+def is_update(values: Whole, point: FixedPoint) -> bool:
+    """Whether the values have the session's type and size, and each lies in its range."""
+    return values.dtype == SMALL and values.shape == (point.size,) and within(values, point.most)
+
+
 def transcript_challenge(header: Header, size: int) -> Challenge:
     """The challenge that the whole of PUBLISH determines, so that nobody knows it before the aggregate is fixed."""
     return challenge(digest(b"challenge/v1", header.digest), size, MERSENNE_127)
@@ -84,6 +93,7 @@ class SketchClient:
     pairwise: Pairwise
     method: Method = Method.SKETCH
     checks: tuple[Check[Seen], ...] = ()
+    sums_all_invited: bool = False
 
     def conceal(self, train: Train, values: Whole) -> Whole:  # noqa: ARG002 — the server may see a noised update
         return values
@@ -127,7 +137,7 @@ class SketchServer:
     method: Method = Method.SKETCH
 
     def admissible(self, values: Whole, train: Train, point: FixedPoint) -> bool:  # noqa: ARG002
-        return values.dtype == SMALL and values.shape == (point.size,) and within(values, point.most)
+        return is_update(values, point)
 
     def relayed(self, updates: tuple[Update, ...]) -> tuple[Update, ...]:  # noqa: ARG002
         return ()

@@ -18,6 +18,7 @@ from lrdp.integrity.verdicts import Verdict, rejection
 Vectors = Mapping[str, Whole]
 
 PLACE_FIELDS = 6
+MOST_STATE_BYTES = 16 << 20
 _LABEL = b"STATE/v1"
 
 
@@ -46,11 +47,12 @@ def seal(name: str, parts: Iterable[bytes]) -> bytes:
 
 def unseal(data: bytes, sizes: Mapping[str, int]) -> tuple[str, tuple[bytes, ...]]:
     """Name and fields of a state; ``sizes`` are the names that may be there, with the number of their fields."""
-    body = data[:-HASH_SIZE]
-    if hashlib.sha256(body).digest() != data[-HASH_SIZE:]:
+    if len(data) > MOST_STATE_BYTES:
+        raise rejection(Verdict.MALFORMED, f"a state of {len(data)} bytes, and {MOST_STATE_BYTES} is the most")
+    if hashlib.sha256(memoryview(data)[:-HASH_SIZE]).digest() != data[-HASH_SIZE:]:
         raise rejection(Verdict.MALFORMED, "the state is damaged: its checksum does not hold")
-    parts = unpack(body)
-    name = b"".join(parts[1:2]).decode("ascii", errors="replace")
+    parts = unpack(data[:-HASH_SIZE], 2 + max(sizes.values()), MOST_STATE_BYTES)
+    name = b"".join(parts[1:2])[:20].decode("ascii", errors="replace")
     if parts[:1] != (_LABEL,) or len(parts) - 2 != sizes.get(name):
         raise rejection(Verdict.MALFORMED, f"the state is none of {', '.join(sizes)}")
     return name, parts[2:]

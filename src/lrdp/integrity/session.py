@@ -10,13 +10,18 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH_SIZE, as_number, digest, fields, number, pack, sized
 from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.keys import KEY_SIZE
-from lrdp.integrity.registry import Registry, verify_successor
+from lrdp.integrity.registry import Registry, encoded_digest, verify_successor
 from lrdp.integrity.verdicts import Verdict, rejection
 
 _LABEL = b"parameters/v1"
 _SESSION = b"SESSION/v1"
 _FIXED_POINT = b"fixed-point/v1"
 FEWEST = 3
+
+
+def majority(registry: Registry) -> int:
+    """The least roster of which any two have a member in common."""
+    return max(FEWEST, len(registry.members) // 2 + 1)
 
 
 class Method(StrEnum):
@@ -67,6 +72,7 @@ class Parameters:
 
 
 # A saved state names its registry anew after every message: with a thousand members, reading it is most of the work.
+# What is kept are registries that were pinned: whoever is shown a session asks ``named_registry`` first.
 _known_registry = lru_cache(maxsize=16)(Registry.decode)
 
 
@@ -100,6 +106,11 @@ class Session:
     def digest(self) -> bytes:
         """S."""
         return digest(b"session/v1", self.identifier, self.server_key, self.parameters.encode(), self.registry.digest)
+
+
+def named_registry(data: bytes) -> bytes:
+    """The digest of the registry in an encoded session: what a pin is compared with before the session is decoded."""
+    return encoded_digest(fields(data, _SESSION, 4)[-1])
 
 
 @dataclass(frozen=True, kw_only=True)

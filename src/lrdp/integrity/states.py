@@ -23,6 +23,7 @@ from lrdp.integrity.exact import ExactServer, read_exact_client
 from lrdp.integrity.fixed_point import Whole, aggregate_hash, next_model
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import TAG_SIZE, Header, Pledge, Tag, Train, Update
+from lrdp.integrity.repeats import Stands
 from lrdp.integrity.schemes import ClientScheme, ServerScheme, SketchServer, read_sketch_client
 from lrdp.integrity.sealing import (
     PLACE_FIELDS,
@@ -45,10 +46,10 @@ ClientState = Ready | Begun | Committed | Tagged
 ServerState = Idle | Gathering | Published
 
 _CLIENT = {
-    "Ready": PLACE_FIELDS + 1,
-    "Begun": PLACE_FIELDS + 2,
-    "Committed": PLACE_FIELDS + 6,
-    "Tagged": PLACE_FIELDS + 9,
+    "Ready": PLACE_FIELDS + 2,
+    "Begun": PLACE_FIELDS + 3,
+    "Committed": PLACE_FIELDS + 8,
+    "Tagged": PLACE_FIELDS + 11,
 }
 _SERVER = {"Idle": PLACE_FIELDS, "Gathering": PLACE_FIELDS + 3, "Published": PLACE_FIELDS + 4}
 
@@ -91,16 +92,17 @@ def decode_client(data: bytes, identity: Identity, vectors: Vectors) -> ClientSt
     """What ``encode_client`` wrote; NotVerified if it is damaged, or if a vector is not the one that was saved."""
     name, parts = unseal(data, _CLIENT)
     position, attempt, model = read_place(parts[:PLACE_FIELDS], identity, vectors)
-    own, *rest = parts[PLACE_FIELDS:]
+    own, stands, *rest = parts[PLACE_FIELDS:]
     scheme = _client_scheme(position.session, identity, own)
-    ready = Ready(identity=identity, scheme=scheme, position=position, model=model, attempt=attempt)
+    shown = Stands.decode(stands)
+    ready = Ready(identity=identity, scheme=scheme, position=position, model=model, attempt=attempt, stands=shown)
     if name == "Ready":
         return ready
     begun = Begun(ready=ready, train=Train.decode(rest[0]))
     if name == "Begun":
         return begun
-    committed = _read_committed(begun, rest[1:5], vectors)
-    return committed if name == "Committed" else _read_tagged(committed, rest[5:], vectors)
+    committed = _read_committed(begun, rest[1:6], vectors)
+    return committed if name == "Committed" else _read_tagged(committed, rest[6:], vectors)
 
 
 def _client_scheme(session: Session, identity: Identity, data: bytes) -> ClientScheme:
@@ -112,15 +114,14 @@ def _client_scheme(session: Session, identity: Identity, data: bytes) -> ClientS
 
 
 def _read_committed(begun: Begun, parts: Iterable[bytes], vectors: Vectors) -> Committed:
-    own, nonce, hidden, pledges = parts
+    given, own, nonce, hidden, pledges = parts
     values = handed_back(vectors, "values")
     sent = handed_back(vectors, "sent") if hidden else values
     if hidden and aggregate_hash(values) != hidden:
         raise rejection(Verdict.MALFORMED, "the values handed back are not those that were saved")
-    update = checked_update(begun.ready.position, Pledge.decode(own), nonce, sent)
-    return Committed(
-        begun=begun, pledge=update.pledge, nonce=nonce, values=values, sent=sent, pledges=read_pledges(pledges)
-    )
+    pledge = checked_update(begun.ready.position, Pledge.decode(own), nonce, sent).pledge
+    bound = Committed(begun=begun, update=as_number(given), pledge=pledge, nonce=nonce, values=values, sent=sent)
+    return replace(bound, pledges=read_pledges(pledges))
 
 
 def _read_tagged(committed: Committed, parts: Iterable[bytes], vectors: Vectors) -> Tagged:
@@ -211,7 +212,7 @@ def _parts(state: object) -> tuple[bytes, ...]:
 
 @_parts.register
 def _(state: Ready) -> tuple[bytes, ...]:
-    return (*place(state), state.scheme.encode())
+    return (*place(state), state.scheme.encode(), state.stands.encode())
 
 
 @_parts.register
@@ -222,7 +223,8 @@ def _(state: Begun) -> tuple[bytes, ...]:
 @_parts.register
 def _(state: Committed) -> tuple[bytes, ...]:
     hidden = b"" if state.sent is state.values else aggregate_hash(state.values)
-    return (*_parts(state.begun), state.pledge.encode(), state.nonce, hidden, packed(state.pledges))
+    own = number(state.update), state.pledge.encode(), state.nonce, hidden
+    return (*_parts(state.begun), *own, packed(state.pledges))
 
 
 @_parts.register

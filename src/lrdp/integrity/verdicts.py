@@ -27,6 +27,7 @@ class Verdict(StrEnum):
     RANGE = "range"
     SERVER_SIG = "server-sig"
     NEXT_MODEL_MISMATCH = "next-model-mismatch"
+    UPDATE_SPENT = "update-spent"
     SHARE_ALTERED = "share-altered"
     TAGS_INCOMPLETE = "tags-incomplete"
     TAG_SIG = "tag-sig"
@@ -51,6 +52,7 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.RANGE: "a coordinate exceeds what so many clipped updates can sum to",
     Verdict.SERVER_SIG: "the server has not signed this roster and aggregate",
     Verdict.NEXT_MODEL_MISMATCH: "the announced next model does not follow from this model and this aggregate",
+    Verdict.UPDATE_SPENT: "the update was shown in another sum, and the difference would show somebody's update",
     Verdict.SHARE_ALTERED: "a masked update shown by the server is not the one its owner signed",
     Verdict.TAGS_INCOMPLETE: "there is not exactly one tag of each participant",
     Verdict.TAG_SIG: "a participant has not signed this tag for what this client saw",

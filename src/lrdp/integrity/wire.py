@@ -23,6 +23,7 @@ from lrdp.integrity.verdicts import Verdict, rejection
 _TRAIN, _PLEDGE, _UPDATE, _PUBLISH, _TAG, _TAGS, _ACCEPT = (bytes([kind]) for kind in range(1, 8))
 _HINT_SIZE = 4
 _PLACE_SIZE = 2
+_PLEDGE_SIZE = _PLACE_SIZE + HASH_SIZE + SIGNATURE_SIZE
 _TYPES: dict[bytes, np.dtype[Any]] = {bytes([kind.itemsize]): kind for kind in (SMALL, LARGE)}
 
 
@@ -41,6 +42,14 @@ def _completed(reader: Reader, own: bytes) -> bytes:
     """One's own hash if the hint is of it, or else one that certainly is another."""
     hint = reader.take(_HINT_SIZE)
     return own if hint == _hint(own) else hint + bytes(HASH_SIZE - _HINT_SIZE)
+
+
+def _pledges(reader: Reader) -> int:
+    """How many follow, as the message says, if there are bytes for so many."""
+    count = reader.varint()
+    if count * _PLEDGE_SIZE > reader.left:
+        raise rejection(Verdict.MALFORMED, f"cut short: {reader.left} bytes where {count} pledges belong")
+    return count
 
 
 def _type_of(values: Whole) -> bytes:
@@ -79,7 +88,7 @@ class Wire:
             attempt=reader.varint(),
             head=_completed(reader, self.position.head),
             signature=reader.take(SIGNATURE_SIZE),
-            invited=tuple(self._name(reader) for _ in range(-(-reader.left // _PLACE_SIZE))),
+            invited=tuple(self._name(reader) for _ in self._members(-(-reader.left // _PLACE_SIZE))),
         )
 
     def pledge(self, pledge: Pledge) -> bytes:
@@ -169,6 +178,13 @@ class Wire:
             raise InvalidInput(f"{name} is not in the registry, so there is no way to name it.")
         return places[name].to_bytes(_PLACE_SIZE, "little")
 
+    def _members(self, count: int) -> range:
+        """So many names are read, if the registry has as many."""
+        most = len(self.position.session.registry.members)
+        if count > most:
+            raise rejection(Verdict.ROSTER_MALFORMED, f"{count} names, and the registry has {most}")
+        return range(count)
+
     def _name(self, reader: Reader) -> str:
         members, place = self.position.session.registry.members, int.from_bytes(reader.take(_PLACE_SIZE), "little")
         if place >= len(members):
@@ -189,7 +205,7 @@ class Wire:
             model=_completed(reader, self.position.model),
             next_model=reader.take(HASH_SIZE),
             aggregate=reader.take(HASH_SIZE),
-            roster=tuple(self._read_pledge(reader) for _ in range(reader.varint())),
+            roster=tuple(self._read_pledge(reader) for _ in self._members(_pledges(reader))),
         )
 
     def _pledge(self, pledge: Pledge) -> bytes:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from fractions import Fraction
 
-from lrdp.accounting import Mechanism, RenyiAccountant
+from lrdp.accounting import FixedSizeGaussian, Mechanism
 from lrdp.errors import InvalidInput
 from lrdp.ledger import events
 from lrdp.ledger.books import Books, adopt_message, void_message
 from lrdp.ledger.charges import State
-from lrdp.ledger.heads import Head, rotation_message
+from lrdp.ledger.heads import MOST_ROTATIONS, Head, rotation_message
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger, system_clock
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
-
-MOST_ROTATIONS: Final = 32
 
 
 def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) -> None:
@@ -41,9 +39,9 @@ def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) ->
 def adopt_head(ledger: Ledger, head: Head, administrator: SigningKey) -> events.Adopted:
     """Charge what is missing below a head at the worst case of every policy known, and go on.
 
-    Guarantees: every step on the head's chain beyond the newest point that was charged here is charged now, at the
-    costliest step that this or any earlier policy in these books allowed. The charge may exceed the budget; then all
-    that follows is refused.
+    Guarantees: every step on the head's chain beyond the newest point that was charged here is charged now, as a step
+    that dominates every one that this or any earlier policy in these books allowed. The charge may exceed the budget;
+    then all that follows is refused.
     """
     books = ledger.books
     _check_administrator(books, administrator)
@@ -53,7 +51,7 @@ def adopt_head(ledger: Ledger, head: Head, administrator: SigningKey) -> events.
         raise InvalidInput(f"entry {head.seq} of the head is in these books already: there is nothing to adopt.")
     charged = max((point.steps for point in head.points if ledger.contains(books, point)), default=0)
     steps = head.steps - charged
-    mechanism = _costliest(books, ledger.policy, max(steps, 1))
+    mechanism = _costliest(books, ledger.policy)
     signature = administrator.sign(adopt_message(head, mechanism, steps))
     adopted = events.Adopted(system_clock(), head.encode(), mechanism, steps, signature)
     ledger.record_signed(adopted)
@@ -75,12 +73,23 @@ def rotate_key(ledger: Ledger, old: SigningKey, new: SigningKey) -> None:
     ledger.record_signed(events.Rotated(system_clock(), new.public, signature))
 
 
-def _costliest(books: Books, policy: Policy, steps: int) -> Mechanism:
-    """Of all the steps that some policy allowed, the one of which so many cost most."""
+def _costliest(books: Books, policy: Policy) -> Mechanism:
+    """A step that costs at least as much as each that some policy allowed, at every order and to every test.
+
+    Where policies differ, the lost steps may be a mixture, and the one whose ε is largest need not dominate the rest.
+    A fixed-size step with the largest probability and the least noise does, also the truncated-Poisson ones: a record
+    that enters always moves the sum by two clip norms, and not only where the batch is cut.
+    """
     policies = [policy, *(parse_policy(past.text, source="an earlier policy") for past in books.policies)]
-    accountant = RenyiAccountant(adjacency=books.opened.adjacency)
-    mechanisms = {rule.mechanism.costliest for rule in policies}
-    return max(mechanisms, key=lambda step: accountant.epsilon({step: steps}, books.opened.delta).epsilon)
+    allowed = {rule.mechanism.costliest for rule in policies}
+    if len(allowed) == 1:
+        return allowed.pop()
+    likeliest = max(allowed, key=lambda step: Fraction(step.batch_size, step.dataset_size))
+    return FixedSizeGaussian(
+        dataset_size=likeliest.dataset_size,
+        batch_size=likeliest.batch_size,
+        noise_multiplier=min(step.noise_multiplier for step in allowed),
+    )
 
 
 def _check_administrator(books: Books, key: SigningKey) -> None:

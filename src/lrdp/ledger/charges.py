@@ -9,6 +9,7 @@ from itertools import accumulate, chain, repeat
 
 from lrdp.accounting import Mechanism
 from lrdp.ledger import events
+from lrdp.ledger.request import ANYBODY
 from lrdp.ledger.rounds import Rounds
 from lrdp.ledger.tallies import Catalogue, Tally
 
@@ -63,10 +64,13 @@ class Charges:
         """Every clip norm that was charged for."""
         return self._catalogue.clip_norms
 
-    def history_of(self, run: str) -> dict[Mechanism, int]:
-        """What counts of one run."""
-        tally = self._catalogue.runs.get(run)
-        return {} if tally is None else tally.steps.history()
+    def history_of(self, payer: str) -> dict[Mechanism, int]:
+        """What counts against one payer's share: its own charges, and those of which nobody knows whose they are."""
+        steps = Counter[Mechanism]()
+        for name in {payer, ANYBODY}:
+            if name in self._catalogue.payers:
+                steps.update(self._catalogue.payers[name].history())
+        return dict(steps)
 
     def charges_in(self, run: str, number: int) -> int:
         """How often one round of a run was charged."""

@@ -5,53 +5,73 @@ The choice must not follow the data, so it is made once, before the first charge
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 from lrdp.accounting import (
     Adjacency,
     Answer,
     Budget,
+    Filter,
     History,
     Mechanism,
     PldAccountant,
     RenyiAccountant,
     RenyiFilter,
     ReservedSlots,
+    limits,
     most_rounds,
 )
+from lrdp.accounting.accountants import checked_history
+from lrdp.accounting.filters import SPREAD as SPREAD_ORDERS
+from lrdp.accounting.filters import checked_weights
 from lrdp.errors import InvalidInput
-from lrdp.ledger.encoding import decode_float, decode_history, encode_float, encode_history
+from lrdp.ledger.encoding import decode_float, decode_history, encode_float, encode_history, within
 
 Charge = tuple[Mechanism, int]
-
-
-class FilterChoice(Protocol):
-    """Decides whether a charge fits a budget on top of a history."""
-
-    @property
-    def accountant(self) -> str:
-        """Who computes its figures."""
-
-    def encode(self) -> str:
-        """As one word of the first entry."""
-
-    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:
-        """The state after the charge, or the refusal and the state before it."""
-
-    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> Answer:
-        """The state now."""
-
-    def for_runs(self) -> OrdersChoice:
-        """The filter that measures one run's share."""
+_LONGEST_ORDERS: Final = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrdersChoice:
+class FilterChoice(ABC):
+    """Which filter decides whether a charge fits a budget on top of a history."""
+
+    @property
+    @abstractmethod
+    def accountant(self) -> str:
+        """Who computes its figures."""
+
+    @abstractmethod
+    def encode(self) -> str:
+        """As one word of the first entry."""
+
+    @abstractmethod
+    def filter(self, budget: Budget, adjacency: Adjacency, history: History) -> Filter:
+        """The filter after a history: every figure of a ledger, a statement and a fleet is read from it."""
+
+    @abstractmethod
+    def for_runs(self) -> OrdersChoice:
+        """The filter that measures one run's share."""
+
+    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:
+        """The state after the charge, or the refusal and the state before it."""
+        return self.filter(budget, adjacency, history).charge(*charge)[1]
+
+    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> Answer:
+        """The state now."""
+        return self.filter(budget, adjacency, history).answer()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrdersChoice(FilterChoice):
     """Rényi orders fixed in advance, with their shares of δ."""
 
     weights: Mapping[float, float]
+
+    def __post_init__(self) -> None:
+        limits.keep(self, weights=checked_weights(self.weights))
 
     @classmethod
     def committed(cls, budget: Budget, adjacency: Adjacency, plan: History) -> OrdersChoice:
@@ -76,31 +96,29 @@ class OrdersChoice:
     @classmethod
     def decode(cls, text: str) -> OrdersChoice:
         """The words after the name."""
-        pairs = (pair.split("=") for pair in text.split(" "))
+        pairs = (pair.split("=", 2) for pair in within(text, _LONGEST_ORDERS).split(" "))
         return cls(weights={decode_float(order): decode_float(weight) for order, weight in pairs})
-
-    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:
-        return self._filter(budget, adjacency, history).charge(*charge)[1]
-
-    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> Answer:
-        return self._filter(budget, adjacency, history).answer()
 
     def for_runs(self) -> OrdersChoice:
         return OrdersChoice(weights=_halves(self.weights, SPREAD.weights))
 
-    def _filter(self, budget: Budget, adjacency: Adjacency, history: History) -> RenyiFilter:
+    def filter(self, budget: Budget, adjacency: Adjacency, history: History) -> RenyiFilter:
         return RenyiFilter(budget=budget, adjacency=adjacency, weights=self.weights, history=history)
 
 
-SPREAD: Final = OrdersChoice(weights=dict.fromkeys((2.5, 4.0, 6.0, 9.0, 14.0, 22.0, 40.0, 80.0), 0.125))
-"""Fits any plan somewhat: at order 9 an eighth of δ costs 0.26 of ε."""
+SPREAD: Final = OrdersChoice(weights=SPREAD_ORDERS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlotsChoice:
+class SlotsChoice(FilterChoice):
     """A public multiset of steps, paid for as a whole when the budget was opened."""
 
     slots: History
+
+    def __post_init__(self) -> None:
+        limits.keep(self, slots=checked_history(self.slots))
+        if not self.slots:
+            raise InvalidInput("slots must hold at least one step, got none: nothing would be reserved.")
 
     @property
     def accountant(self) -> str:
@@ -114,24 +132,11 @@ class SlotsChoice:
         """The words after the name."""
         return cls(slots=decode_history(text))
 
-    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:
-        now = self._filter(budget, adjacency, history)
-        # Steps beyond the slots (adopted after a rollback) void what was reserved: nothing more is admitted.
-        if not (now.slots == self.slots and now.reserved.epsilon <= budget.epsilon):
-            return now.answer(admitted=False)
-        return now.charge(*charge)[1]
-
-    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> Answer:
-        return self._filter(budget, adjacency, history).answer()
-
     def for_runs(self) -> OrdersChoice:
         return SPREAD
 
-    def _filter(self, budget: Budget, adjacency: Adjacency, history: History) -> ReservedSlots:
-        covered = {m: max(self.slots.get(m, 0), history.get(m, 0)) for m in {**self.slots, **history}}
-        reserved = PldAccountant(adjacency=adjacency).epsilon(covered, budget.delta)
-        empty = ReservedSlots(budget=budget, adjacency=adjacency, slots=covered, reserved=reserved)
-        return replace(empty, used=dict(history))
+    def filter(self, budget: Budget, adjacency: Adjacency, history: History) -> ReservedSlots:
+        return ReservedSlots(budget=budget, adjacency=adjacency, slots=self.slots, used=history)
 
 
 def _halves(one: Mapping[float, float], other: Mapping[float, float]) -> dict[float, float]:
@@ -145,4 +150,7 @@ def decode_choice(text: str) -> FilterChoice:
     decoders: dict[str, Callable[[str], FilterChoice]] = {"orders": OrdersChoice.decode, "slots": SlotsChoice.decode}
     if name not in decoders:
         raise InvalidInput(f"a filter is one of {', '.join(decoders)}, got {name[:20]!r}.")
-    return decoders[name](rest)
+    try:
+        return decoders[name](rest)
+    except ValueError as problem:
+        raise InvalidInput(f"the filter {limits.brief(text)} cannot be read: {problem}") from None

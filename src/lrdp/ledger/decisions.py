@@ -14,6 +14,7 @@ from lrdp.accounting import (
     TruncatedPoissonGaussian,
 )
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, LrdpError, PolicyRefused, Unsupported
+from lrdp.figures import AtMost
 from lrdp.ledger.books import Books
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.refusals import Refusal
@@ -62,15 +63,19 @@ def policy_objection(policy: Policy, request: Request) -> Objection | None:
         return found
     limits: tuple[tuple[bool, Refusal, str, str, object, str], ...] = (
         (request.clip_norm <= rule.clip_norm, Refusal.CLIP_NORM, "mechanism.clip_norm", "clip norm", request.clip_norm,
-         f"at most {rule.clip_norm:g}"),
+         f"at most {rule.clip_norm}"),
+        (request.clip_norm >= rule.min_clip_norm, Refusal.CLIP_NORM, _least_clip(policy), "clip norm",
+         request.clip_norm, f"at least {rule.min_clip_norm}"),
         (request.steps <= rule.max_steps_per_round, Refusal.STEPS, "mechanism.max_steps_per_round", "steps",
          request.steps, f"at most {rule.max_steps_per_round}"),
         (request.model.size <= policy.model.max_bytes, Refusal.MODEL_SIZE, "model.max_bytes", "a model of bytes",
          request.model.size, f"at most {policy.model.max_bytes}"),
         (request.model.largest_weight <= policy.model.max_abs_weight, Refusal.MODEL_WEIGHTS, "model.max_abs_weight",
-         "a largest weight of", request.model.largest_weight, f"at most {policy.model.max_abs_weight:g} and finite"),
-        (request.registry_sha256 == policy.registry_sha256, Refusal.REGISTRY, "peers.registry_sha256", "the registry",
-         request.registry_sha256[:12] or "none", f"{policy.registry_sha256[:12] or 'none'}"),
+         "a largest weight of", request.model.largest_weight, f"at most {policy.model.max_abs_weight} and finite"),
+        (request.registry_sha256 == policy.peers.registry_sha256, Refusal.REGISTRY, "peers.registry_sha256",
+         "the registry", request.registry_sha256[:12] or "none", f"{policy.peers.registry_sha256[:12] or 'none'}"),
+        (request.server in (policy.peers.server_keys or ("",)), Refusal.SERVER, "peers.server_keys", "the server",
+         request.server[:12] or "none", "those that it names"),
         (set(request.metrics) <= set(policy.metrics), Refusal.METRICS, "release.metrics", "the metrics",
          list(request.metrics), f"none but {list(policy.metrics)}"),
     )  # fmt: skip
@@ -80,27 +85,28 @@ def policy_objection(policy: Policy, request: Request) -> Objection | None:
     return None
 
 
+def _least_clip(policy: Policy) -> str:
+    """The key that says so: without one, no clip norm but the policy's own is taken."""
+    return "mechanism.min_clip_norm" if "mechanism.min_clip_norm" in policy.lines else "mechanism.clip_norm"
+
+
 def _mechanism_objection(policy: Policy, asked: Mechanism) -> Objection | None:
     costliest: Any = policy.mechanism.costliest
     if type(asked) is not type(costliest):
         return Refusal.SAMPLING, _broken(policy, "mechanism.sampling", f"{asked.name} sampling", costliest.name)
     if not asked.noise_multiplier >= costliest.noise_multiplier:
-        text = f"noise {asked.noise_multiplier:g}"
+        text = f"noise {asked.noise_multiplier}"
         return Refusal.NOISE, _broken(
-            policy, "mechanism.min_noise_multiplier", text, f"at least {costliest.noise_multiplier:g}"
+            policy, "mechanism.min_noise_multiplier", text, f"at least {costliest.noise_multiplier}"
         )
     return _SIZES[type(costliest)](policy, asked, costliest)
 
 
 def _fixed_sizes(policy: Policy, asked: FixedSizeGaussian, costliest: FixedSizeGaussian) -> Objection | None:
+    """The data set is counted as in the policy: counted as smaller, a record is drawn more often, and costs more."""
     if asked.batch_size > costliest.batch_size:
         return _batch(policy, asked.batch_size, costliest.batch_size)
-    if asked.dataset_size > costliest.dataset_size:
-        text = f"a data set counted as {asked.dataset_size}"
-        return Refusal.DATASET_SIZE, _broken(
-            policy, "mechanism.min_dataset_size", text, f"at most {costliest.dataset_size}"
-        )
-    return None
+    return _dataset(policy, "mechanism.min_dataset_size", asked.dataset_size, costliest.dataset_size)
 
 
 def _truncated_sizes(
@@ -109,10 +115,7 @@ def _truncated_sizes(
     """Data set and cap must be those of the policy: a smaller cap costs more, not less."""
     if asked.batch_size > costliest.batch_size or asked.cap != costliest.cap:
         return _batch(policy, asked.batch_size, costliest.batch_size, f" with the cap {costliest.cap}")
-    if asked.dataset_size != costliest.dataset_size:
-        text = f"a data set counted as {asked.dataset_size}"
-        return Refusal.DATASET_SIZE, _broken(policy, "mechanism.max_dataset_size", text, f"{costliest.dataset_size}")
-    return None
+    return _dataset(policy, "mechanism.max_dataset_size", asked.dataset_size, costliest.dataset_size)
 
 
 _SIZES: Final[dict[type[Mechanism], Callable[[Policy, Any, Any], Objection | None]]] = {
@@ -125,6 +128,12 @@ def _batch(policy: Policy, asked: int, most: int, also: str = "") -> Objection:
     return Refusal.BATCH_SIZE, _broken(policy, "mechanism.batch_size", f"batches of {asked}", f"at most {most}{also}")
 
 
+def _dataset(policy: Policy, key: str, asked: int, stated: int) -> Objection | None:
+    if asked == stated:
+        return None
+    return Refusal.DATASET_SIZE, _broken(policy, key, f"a data set counted as {asked}", f"exactly {stated}")
+
+
 def _suspension(books: Books) -> Objection | None:
     if books.suspended is None:
         return None
@@ -135,7 +144,7 @@ def _suspension(books: Books) -> Objection | None:
 
 
 def _recharge(books: Books, request: Request) -> Objection | None:
-    made = books.charges_in(request.run, request.round)
+    made = books.charges_in(request.full_name, request.round)
     if made < MOST_CHARGES_PER_ROUND:
         return None
     return Refusal.RECHARGE, (
@@ -154,23 +163,28 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
         return Decision(
             refusal=Refusal.BUDGET,
             sentence=_free(
-                f"{request.steps} steps do not fit the budget: ε={after.guaranteed.epsilon:.4f} of {total.epsilon:g} "
-                f"is spent or reserved at δ={total.delta:g} ({policy.where('budget.epsilon')})"
+                f"{request.steps} steps do not fit the budget: ε={AtMost(after.guaranteed.epsilon):.4f} of "
+                f"{total.epsilon} is spent or reserved at δ={total.delta} ({policy.where('budget.epsilon')})"
             ),
         )
     share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
     if share.epsilon >= total.epsilon:
         return Decision(after=after)
-    quota = books.choice.for_runs().admit(share, adjacency, books.history_of(request.run), charge)
+    quota = books.choice.for_runs().admit(share, adjacency, books.history_of(request.payer), charge)
     if not (quota.admitted and quota.guaranteed.epsilon <= share.epsilon):
         return Decision(
             refusal=Refusal.RUN_QUOTA,
             sentence=_free(
-                f"{request.steps} steps do not fit this run's share: ε={quota.guaranteed.epsilon:.4f} of "
-                f"{share.epsilon:g} is spent ({policy.where('budget.per_run_epsilon')})"
+                f"{request.steps} steps do not fit the share of {_whose(request)}: "
+                f"ε={AtMost(quota.guaranteed.epsilon):.4f} of {share.epsilon} is spent "
+                f"({policy.where('budget.per_run_epsilon')})"
             ),
         )
     return Decision(after=after)
+
+
+def _whose(request: Request) -> str:
+    return f"the server {request.payer} over all its sessions" if request.server else "this run"
 
 
 def tighter(opened: Budget, policy: Budget) -> Budget:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_to_bytes
 
 from lrdp.accounting import (
     FixedSizeGaussian,
@@ -24,6 +24,11 @@ from lrdp.accounting import (
 )
 from lrdp.errors import InvalidInput
 
+LONGEST_LINE: Final = 1 << 20
+"""Of an entry or a report, in bytes: a policy, percent-encoded, is the longest thing that one holds."""
+_LONGEST_TERM: Final = 1024
+_LONGEST_FLOAT: Final = 64
+_MOST_TERMS: Final = 1 << 14
 _SAFE: Final = " ()[],:;=+-*/._'<>"
 _KINDS: Final[dict[str, type[Mechanism]]] = {
     kind.name: kind
@@ -37,6 +42,13 @@ _KINDS: Final[dict[str, type[Mechanism]]] = {
 }
 
 
+def within(text: str, most: int) -> str:
+    """``text`` if it is short: what is decoded may be kept, and its parts cost more than its letters."""
+    if len(text) > most:
+        raise InvalidInput(f"{len(text)} characters where {most} are the most.")
+    return text
+
+
 def encode_float(value: float) -> str:
     """Exactly, in hexadecimal; what is not a number is written as infinity, which no budget admits."""
     return (math.inf if math.isnan(value) else float(value)).hex()
@@ -44,7 +56,10 @@ def encode_float(value: float) -> str:
 
 def decode_float(text: str) -> float:
     """The float that :func:`encode_float` wrote."""
-    return float.fromhex(text)
+    try:
+        return float.fromhex(within(text, _LONGEST_FLOAT))
+    except OverflowError:
+        raise InvalidInput(f"{text[:40]!r} is beyond every float.") from None
 
 
 def encode_word(text: str) -> str:
@@ -54,7 +69,7 @@ def encode_word(text: str) -> str:
 
 def decode_word(text: str) -> str:
     """The text that :func:`encode_word` wrote."""
-    return unquote(text, errors="strict")
+    return unquote_to_bytes(within(text, LONGEST_LINE)).decode()
 
 
 _WRITERS: Final[dict[str, Callable[[Any], str]]] = {"float": encode_float, "int": lambda value: str(int(value))}
@@ -75,15 +90,18 @@ def encode_mechanism(mechanism: Mechanism) -> str:
 @lru_cache(maxsize=4096)
 def decode_mechanism(text: str) -> Mechanism:
     """The mechanism that :func:`encode_mechanism` wrote."""
-    name, *pairs = text.split(" ")
+    name, *pairs = within(text, _LONGEST_TERM).split(" ")
     if name not in _KINDS:
-        raise InvalidInput(f"mechanism must be one of {', '.join(_KINDS)}, got {name!r}.")
+        raise InvalidInput(f"mechanism must be one of {', '.join(_KINDS)}, got {name[:40]!r}.")
     kind = _KINDS[name]
     types = {f.name: str(f.type) for f in fields(kind)}
     values = dict(pair.split("=", 1) for pair in pairs)
     if values.keys() != types.keys():
         raise InvalidInput(f"a {name} mechanism has the fields {sorted(types)}, got {sorted(values)}.")
-    return kind(**{key: _READERS[types[key]](value) for key, value in values.items()})
+    try:
+        return kind(**{key: _READERS[types[key]](value) for key, value in values.items()})
+    except OverflowError:
+        raise InvalidInput(f"a {name} mechanism has a number beyond every limit.") from None
 
 
 def encode_history(history: History) -> str:
@@ -93,10 +111,16 @@ def encode_history(history: History) -> str:
 
 @lru_cache(maxsize=4096)
 def _decode_term(text: str) -> tuple[Mechanism, int]:
-    steps, mechanism = text.split("*", 1)
+    steps, mechanism = within(text, _LONGEST_TERM).split("*", 1)
     return decode_mechanism(mechanism), int(steps)
 
 
 def decode_history(text: str) -> dict[Mechanism, int]:
     """The history that :func:`encode_history` wrote."""
-    return dict(_decode_term(term) for term in text.split(";")) if text else {}
+    if text.count(";") >= _MOST_TERMS:
+        raise InvalidInput(f"a history of more than {_MOST_TERMS} mechanisms: it is not read.")
+    terms = [_decode_term(term) for term in within(text, LONGEST_LINE).split(";")] if text else []
+    history = dict(terms)
+    if len(history) != len(terms):
+        raise InvalidInput("a history names each mechanism once: of two numbers of steps one would be lost.")
+    return history

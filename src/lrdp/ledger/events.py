@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from lrdp.accounting import Adjacency, Mechanism
 from lrdp.errors import InvalidInput
 from lrdp.ledger.encoding import (
+    LONGEST_LINE,
     decode_float,
     decode_mechanism,
     decode_word,
@@ -22,6 +23,7 @@ from lrdp.ledger.encoding import (
 from lrdp.ledger.refusals import Refusal
 
 FORMAT: Final = "1"
+_MOST_FIELDS: Final = 16
 
 
 class Opened(NamedTuple):
@@ -174,12 +176,14 @@ def decode(line: bytes) -> Event:
     Raises:
         InvalidInput: for a line that is not an entry.
     """
+    if len(line) > LONGEST_LINE:
+        raise InvalidInput(f"an entry of {len(line)} bytes, and {LONGEST_LINE} is the most.")
     name = "?"
     try:
-        fields = line.decode().split("\t")
+        fields = line.decode().split("\t", _MOST_FIELDS)
         name = fields[0]
         return _READERS[name](fields)
-    except (KeyError, ValueError, IndexError, TypeError) as problem:
+    except (KeyError, ValueError, IndexError, TypeError, OverflowError) as problem:
         raise InvalidInput(f"a line of kind {name[:20]!r} is no entry of a ledger: {problem}.") from None
 
 
@@ -198,7 +202,7 @@ class Terms(NamedTuple):
 
 def decode_terms(text: str) -> Terms:
     """The terms from their part of a line."""
-    mechanism, steps, clip, accountant = text.split("\t")
+    mechanism, steps, clip, accountant = text.split("\t", 4)
     return Terms(decode_mechanism(mechanism), int(steps), decode_float(clip), decode_word(accountant))
 
 

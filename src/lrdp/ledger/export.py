@@ -6,21 +6,23 @@ the last line is ``HEAD``, a tab and the signed head. Replies are not exported.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lrdp import files
 from lrdp.errors import InvalidInput, LedgerDamaged
 from lrdp.ledger.books import Books
+from lrdp.ledger.encoding import LONGEST_LINE
 from lrdp.ledger.heads import Head
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.store import Store
 
 HEADER: Final = b"lrdp-ledger-export-1"
 _SQLITE: Final = b"SQLite format 3\x00"
+_LONGEST_ROW: Final = LONGEST_LINE + 128  # a hash, a tab, an entry and the line's end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +37,16 @@ def write_export(ledger: Ledger, path: Path) -> Head:
     """Write all entries and the signed head of now to a new file of mode 0600."""
     head = ledger.head()
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with files.creating(path, files.OWNER_ONLY) as file:
+            file.write(HEADER + b"\n")
+            for seq, (line, digest) in enumerate(ledger.entries(), start=1):
+                if seq <= head.seq:
+                    file.write(digest.hex().encode() + b"\t" + line + b"\n")
+            file.write(b"HEAD\t" + head.encode().encode() + b"\n")
     except FileExistsError:
         raise InvalidInput(f"there is a file at {path} already: it is not overwritten.") from None
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(HEADER + b"\n")
-        for seq, (line, digest) in enumerate(ledger.entries(), start=1):
-            if seq <= head.seq:
-                file.write(digest.hex().encode() + b"\t" + line + b"\n")
-        file.write(b"HEAD\t" + head.encode().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
     return head
 
 
@@ -59,7 +58,7 @@ def verify(path: Path) -> Verified:
         InvalidInput: for a file that is neither.
     """
     try:
-        with path.open("rb") as file:
+        with files.opened(path) as file:
             start = file.read(max(len(_SQLITE), len(HEADER)))
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
@@ -72,7 +71,7 @@ def verify(path: Path) -> Verified:
 
 def digests_at(path: Path, seqs: set[int]) -> dict[int, str]:
     """The hashes of some entries of a verified ledger or export, in hexadecimal."""
-    with path.open("rb") as file:
+    with files.opened(path) as file:
         is_export = file.read(len(HEADER)) == HEADER
     if is_export:
         return {seq: digest.decode() for seq, (digest, _) in enumerate(_pairs(path), start=1) if seq in seqs}
@@ -107,11 +106,16 @@ def _verified_export(path: Path) -> Verified:
 
 
 def _pairs(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    with path.open("rb") as file:
-        next(file)
-        for row in file:
-            digest, _, line = row.rstrip(b"\n").partition(b"\t")
-            yield digest, line
+    try:
+        with files.opened(path) as file:
+            rows = files.lines(file, _LONGEST_ROW)
+            if next(rows, b"") != HEADER + b"\n":
+                raise LedgerDamaged(f"{path} does not begin with the line {HEADER.decode()}: it was changed.")
+            for row in rows:
+                digest, _, line = row.rstrip(b"\n").partition(b"\t")
+                yield digest, line
+    except OSError as problem:
+        raise LedgerDamaged(f"{path} cannot be read: {problem.strerror}.") from None
 
 
 def _hash(digest: bytes, seq: int) -> bytes:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lrdp.accounting import Adjacency, Fleet, Mechanism, PldAccountant, RenyiAccountant
-from lrdp.accounting.conversion import epsilon_at
+from lrdp.accounting import Adjacency, Budget, Fleet, Mechanism, limits
+from lrdp.accounting.filters import readings
+from lrdp.accounting.fleet import CHUNK
 from lrdp.errors import InvalidInput
 from lrdp.ledger.choice import OrdersChoice, SlotsChoice, decode_choice
+from lrdp.ledger.columns import read_columns, write_columns
 from lrdp.ledger.encoding import decode_mechanism, encode_mechanism
 from lrdp.ledger.reports import Report
 
@@ -22,7 +25,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _ANY = 64.0
+_MOST_KINDS = 1 << 16
 _ROUND_DOWN = 1 - 1e-9  # rounds affordable are never one too many
+_MOST_ROUNDS = 1 << 40  # with more left there is no limit to speak of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,7 @@ class FleetBooks:
     fleet: Fleet
     names: NDArray[np.str_]
     ledgers: NDArray[np.str_]
+    keys: NDArray[np.str_]
     seqs: IntArray
     epsilons: FloatArray
     deltas: FloatArray
@@ -40,17 +46,35 @@ class FleetBooks:
     following: NDArray[np.int32]
     following_steps: IntArray
 
+    def __post_init__(self) -> None:
+        if any(len(getattr(self, name)) != len(self.fleet) for name in _COLUMNS):
+            raise InvalidInput(f"every column must have the {len(self.fleet)} rows of the fleet: books would be mixed.")
+        for name, kind, least, most in (
+            ("epsilons", np.float64, 0.0, math.inf),
+            ("deltas", np.float64, 0.0, 1.0),
+            ("filter_numbers", np.int64, -1, len(self.filters)),
+            ("following", np.int64, -1, len(self.fleet.mechanisms)),
+            ("following_steps", np.int64, 0, math.inf),
+        ):
+            column = np.asarray(getattr(self, name))
+            if column.shape != (len(self.fleet),) or not np.can_cast(column.dtype, kind, "same_kind"):
+                raise InvalidInput(f"{name} must hold a number for each client.")
+            column = column.astype(kind)
+            if not ((least < column) & (column < most)).all():
+                raise InvalidInput(f"{name} must lie above {least} and below {most}: some figure would be wrong.")
+            limits.keep(self, **{name: column})
+
     def __len__(self) -> int:
         return len(self.fleet)
 
     @classmethod
     def of(cls, reports: Iterable[Report]) -> FleetBooks:
-        """Columns from reports, the newest of each ledger; all under one adjacency."""
-        newest: dict[str, Report] = {}
-        for report in reports:
-            if report.ledger not in newest or newest[report.ledger].seq <= report.seq:
-                newest[report.ledger] = report
-        rows = list(newest.values())
+        """Columns from reports, the newest of each ledger; all under one adjacency.
+
+        Guarantees: a ledger is its key's. Of reports under two keys, of which neither handed over to the other, none
+        is counted: whoever knows a ledger's id can sign a report with a key of his own.
+        """
+        rows = _newest(reports)
         kinds = {report.adjacency for report in rows}
         if len(kinds) != 1:
             raise InvalidInput(
@@ -60,50 +84,56 @@ class FleetBooks:
         return _columns(rows, kinds.pop())
 
     def reports(self) -> Iterator[Report]:
-        """The rows again as reports; what they were signed with is not kept."""
+        """The rows again as reports, each with the key that it is bound to; their signatures are not kept."""
         fleet = self.fleet
         for row in range(len(self)):
-            entries = range(fleet.starts[row], fleet.starts[row + 1])
             yield Report(
                 client=str(self.names[row]),
                 ledger=str(self.ledgers[row]),
-                key="",
+                key=str(self.keys[row]),
+                opening_key=str(self.keys[row]),
                 seq=int(self.seqs[row]),
                 digest="",
                 adjacency=fleet.adjacency,
                 epsilon=float(self.epsilons[row]),
                 delta=float(self.deltas[row]),
                 filter=self.filters[self.filter_numbers[row]],
-                history={fleet.mechanisms[fleet.numbers[entry]]: int(fleet.steps[entry]) for entry in entries},
+                history=self.history(row),
                 following={fleet.mechanisms[self.following[row]]: int(self.following_steps[row])},
             )
 
-    def updated(self, newer: FleetBooks) -> FleetBooks:
-        """Both together, the newest of each ledger."""
-        return FleetBooks.of([*self.reports(), *newer.reports()])
+    def history(self, row: int) -> dict[Mechanism, int]:
+        """What one client ran."""
+        fleet = self.fleet
+        entries = range(fleet.starts[row], fleet.starts[row + 1])
+        return {fleet.mechanisms[fleet.numbers[entry]]: int(fleet.steps[entry]) for entry in entries}
+
+    def updated(self, newer: Iterable[Report]) -> FleetBooks:
+        """With these reports, the newest of each ledger."""
+        return FleetBooks.of([*self.reports(), *newer])
 
     def save(self, path: Path) -> None:
-        """One file that numpy reads without running anything."""
-        with path.open("wb") as file:
-            np.savez(
-                file,
-                adjacency=np.array(self.fleet.adjacency.value),
-                mechanisms=np.array([encode_mechanism(each) for each in self.fleet.mechanisms]),
-                starts=self.fleet.starts,
-                numbers=self.fleet.numbers,
-                steps=self.fleet.steps,
-                filters=np.array(self.filters),
-                **{name: getattr(self, name) for name in _COLUMNS},
-            )
+        """One file that numpy reads without running anything; until it is whole, the one before it stays."""
+        write_columns(
+            path,
+            adjacency=np.array([self.fleet.adjacency.value]),
+            mechanisms=np.array([encode_mechanism(each) for each in self.fleet.mechanisms]),
+            starts=self.fleet.starts,
+            numbers=self.fleet.numbers,
+            steps=self.fleet.steps,
+            filters=np.array(self.filters),
+            **{name: getattr(self, name) for name in _COLUMNS},
+        )
 
     @classmethod
     def load(cls, path: Path) -> FleetBooks:
         """What :meth:`save` wrote."""
+        columns = read_columns(path, _FLEET | _COLUMNS)
+        if max(len(columns["mechanisms"]), len(columns["filters"])) > _MOST_KINDS:
+            raise InvalidInput(f"{path} holds no fleet: it has more than {_MOST_KINDS} kinds of steps or of filters.")
         try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                columns: dict[str, Any] = {name: file[name] for name in file.files}
             fleet = Fleet(
-                adjacency=Adjacency(str(columns["adjacency"])),
+                adjacency=Adjacency(str(columns["adjacency"].item())),
                 mechanisms=tuple(decode_mechanism(str(text)) for text in columns["mechanisms"]),
                 starts=columns["starts"],
                 numbers=columns["numbers"],
@@ -111,11 +141,38 @@ class FleetBooks:
             )
             filters = tuple(str(text) for text in columns["filters"])
             return cls(fleet=fleet, filters=filters, **{name: columns[name] for name in _COLUMNS})
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
-            raise InvalidInput(f"{path} holds no fleet: {problem}.") from None
+        except (ValueError, OverflowError) as problem:
+            raise InvalidInput(f"{path} holds no fleet: {problem}") from None
 
 
-_COLUMNS = ("names", "ledgers", "seqs", "epsilons", "deltas", "filter_numbers", "following", "following_steps")
+_FLEET = {"adjacency": "U", "mechanisms": "U", "starts": "i", "numbers": "i", "steps": "i", "filters": "U"}
+_COLUMNS = {
+    "names": "U",
+    "ledgers": "U",
+    "keys": "U",
+    "seqs": "i",
+    "epsilons": "f",
+    "deltas": "f",
+    "filter_numbers": "i",
+    "following": "i",
+    "following_steps": "i",
+}
+
+
+def _newest(reports: Iterable[Report]) -> list[Report]:
+    given = list(reports)
+    newest: dict[str, Report | None] = {report.ledger: None for report in given}
+    for report in sorted(given, key=attrgetter("seq")):
+        known = newest[report.ledger]
+        if known is not None and known.key not in report.keys:
+            raise InvalidInput(
+                f"two keys claim the ledger {report.ledger[:16]!r} of {report.client!r}: {known.key[:16]!r} at entry "
+                f"{known.seq} and {report.key[:16]!r} at entry {report.seq}, and the first did not hand over to the "
+                f"second. Nothing was imported and what was known stays: ask the client which key is its own, and "
+                f"leave out the other's report."
+            )
+        newest[report.ledger] = report
+    return [report for report in newest.values() if report is not None]
 
 
 def _columns(rows: list[Report], adjacency: Adjacency) -> FleetBooks:
@@ -135,6 +192,7 @@ def _columns(rows: list[Report], adjacency: Adjacency) -> FleetBooks:
         ),
         names=np.array([report.client for report in rows]),
         ledgers=np.array([report.ledger for report in rows]),
+        keys=np.array([report.key for report in rows]),
         seqs=np.array([report.seq for report in rows], dtype=np.int64),
         epsilons=np.array([report.epsilon for report in rows]),
         deltas=np.array([report.delta for report in rows]),
@@ -176,6 +234,7 @@ def view(books: FleetBooks) -> FleetView:
             rows = np.flatnonzero(chosen & (books.filter_numbers == number))
             if len(rows):
                 guaranteed[rows], rounds[rows] = _filtered(books, rows, text, float(delta))
+    spent = np.minimum(spent, guaranteed)  # what holds under adaptivity holds without
     left = np.maximum(books.epsilons - guaranteed, 0.0)
     return FleetView(books=books, spent=spent, guaranteed=guaranteed, left=left, rounds=rounds)
 
@@ -188,41 +247,28 @@ def _filtered(books: FleetBooks, rows: IntArray, text: str, delta: float) -> tup
 
 
 def _by_orders(books: FleetBooks, rows: IntArray, choice: OrdersChoice, delta: float) -> tuple[FloatArray, IntArray]:
-    orders = np.array(list(choice.weights))
-    shares = np.array(list(choice.weights.values())) * delta
-    accountant = RenyiAccountant(adjacency=books.fleet.adjacency)
-    curves = np.array([accountant.divergence({step: 1}, orders) for step in books.fleet.mechanisms])
-    guaranteed, rounds = np.full(len(rows), np.inf), np.zeros(len(rows))
-    for column, (order, share) in enumerate(zip(orders, shares, strict=True)):
-        used = _totals(books.fleet, curves[:, column])[rows]
-        cost = curves[books.following[rows], column] * books.following_steps[rows]
-        here = np.array([order])
-        guaranteed = np.minimum(guaranteed, epsilon_at(used, here, share))
-        # ε grows with the divergence one to one, so its value at any one tells what the conversion costs.
-        conversion = epsilon_at(np.array([_ANY]), here, share)[0] - _ANY
-        room = books.epsilons[rows] - conversion - used
-        rounds = np.maximum(rounds, np.floor(room * _ROUND_DOWN / cost))
-    guaranteed[books.fleet.starts[rows] == books.fleet.starts[rows + 1]] = 0.0
-    return guaranteed, rounds.astype(np.int64)
-
-
-def _totals(fleet: Fleet, costs: FloatArray) -> FloatArray:
-    """Σ steps·cost of each client; 0 for one that ran nothing."""
-    ran = fleet.starts[1:] > fleet.starts[:-1]
-    totals = np.zeros(len(fleet))
-    if ran.any():
-        totals[ran] = np.add.reduceat(fleet.steps * costs[fleet.numbers], fleet.starts[:-1][ran])
-    return totals
+    """What :class:`lrdp.accounting.RenyiFilter` says of each, for many at once."""
+    curves = books.fleet.curves(np.array(list(choice.weights)))
+    # ε grows with the divergence one to one, so its value at any one tells what the conversion costs.
+    conversion = readings(np.array([_ANY]), choice.weights, delta) - _ANY
+    guaranteed, rounds = np.zeros(len(rows)), np.zeros(len(rows))
+    for first in range(0, len(rows), CHUNK):
+        part = slice(first, first + CHUNK)
+        used, clients = books.fleet.divergences(rows[part], curves), rows[part]
+        guaranteed[part] = readings(used, choice.weights, delta).min(axis=1)
+        cost = curves[books.following[clients]] * books.following_steps[clients, None]
+        room = books.epsilons[clients, None] - conversion - used
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rounds[part] = np.nan_to_num(np.floor(room * _ROUND_DOWN / cost), nan=0.0).max(axis=1)
+    guaranteed[books.fleet.idle[rows]] = 0.0
+    return guaranteed, np.clip(rounds, 0, _MOST_ROUNDS).astype(np.int64)
 
 
 def _by_slots(books: FleetBooks, rows: IntArray, choice: SlotsChoice, delta: float) -> tuple[FloatArray, IntArray]:
-    reserved = PldAccountant(adjacency=books.fleet.adjacency).epsilon(choice.slots, delta).epsilon
-    rounds = [_slots_left(books, int(row), choice) // int(books.following_steps[row]) for row in rows]
-    return np.full(len(rows), reserved), np.array(rounds, dtype=np.int64)
-
-
-def _slots_left(books: FleetBooks, row: int, choice: SlotsChoice) -> int:
-    step: Mechanism = books.fleet.mechanisms[books.following[row]]
-    entries = slice(books.fleet.starts[row], books.fleet.starts[row + 1])
-    used = books.fleet.steps[entries][books.fleet.numbers[entries] == books.following[row]].sum()
-    return max(0, choice.slots.get(step, 0) - int(used))
+    filters = [
+        choice.filter(Budget(epsilon=float(books.epsilons[row]), delta=delta), books.fleet.adjacency, history)
+        for row, history in zip(rows, map(books.history, rows), strict=True)
+    ]
+    following = [(books.fleet.mechanisms[books.following[row]], int(books.following_steps[row])) for row in rows]
+    rounds = [each.left(step) // steps for each, (step, steps) in zip(filters, following, strict=True)]
+    return np.array([each.guaranteed.epsilon for each in filters]), np.array(rounds, dtype=np.int64)

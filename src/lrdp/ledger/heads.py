@@ -7,6 +7,7 @@ two chains parted, to within a factor of two of the distance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -14,7 +15,8 @@ from lrdp.errors import InvalidInput
 from lrdp.ledger.keys import SigningKey, is_signed
 
 _LABEL: Final = "lrdp-head-1"
-_LONGEST: Final = 16_384  # a head of 2^63 entries is shorter
+MOST_ROTATIONS: Final = 32
+LONGEST_HEAD: Final = 16_384  # a head of 2^63 entries is shorter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,28 @@ class Successor(NamedTuple):
 def rotation_message(ledger: str, old: str, new: str) -> bytes:
     """What an old key signs to hand over to a new one."""
     return f"lrdp-rotate-1 {ledger} {old} {new}".encode()
+
+
+def handed_over(ledger: str, first: str, successors: Sequence[Successor]) -> bool:
+    """Whether each key, from the one that the ledger was opened with on, signed for the next."""
+    keys = [first, *(successor.key for successor in successors)]
+    return all(
+        is_signed(old, successor.signature, rotation_message(ledger, old, successor.key))
+        for old, successor in zip(keys, successors, strict=False)
+    )
+
+
+def encode_successors(successors: Sequence[Successor]) -> str:
+    """One word."""
+    return ",".join(f"{successor.key}:{successor.signature}" for successor in successors)
+
+
+def decode_successors(text: str) -> tuple[Successor, ...]:
+    """What :func:`encode_successors` wrote; ValueError for anything else."""
+    found = text.split(",", MOST_ROTATIONS) if text else []
+    if len(found) > MOST_ROTATIONS:
+        raise ValueError(f"more than {MOST_ROTATIONS} keys in succession")
+    return tuple(map(_successor, found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +96,8 @@ class Head:
     def message(self) -> bytes:
         """What is signed."""
         points = [f"{point.seq}:{point.digest}:{point.steps}" for point in self.points]
-        keys = [f"{successor.key}:{successor.signature}" for successor in self.successors]
         words = [_LABEL, self.ledger, str(self.generation), ",".join(points)]
-        return " ".join([*words, ",".join(keys)] if keys else words).encode()
+        return " ".join([*words, encode_successors(self.successors)] if self.successors else words).encode()
 
     def signed(self, key: SigningKey) -> Head:
         """The same head with its signature."""
@@ -82,11 +105,9 @@ class Head:
 
     def is_signed_by(self, public: str) -> bool:
         """Whether the owner of the key that the ledger was opened with vouches for it, or whom that one named."""
-        key = public
-        for successor in self.successors:
-            if not is_signed(key, successor.signature, rotation_message(self.ledger, key, successor.key)):
-                return False
-            key = successor.key
+        if not handed_over(self.ledger, public, self.successors):
+            return False
+        key = self.successors[-1].key if self.successors else public
         return is_signed(key, self.signature, self.message())
 
     def encode(self) -> str:
@@ -96,15 +117,15 @@ class Head:
     @classmethod
     def decode(cls, text: str) -> Head:
         """The head that :meth:`encode` wrote; its signature is not checked here."""
-        if len(text) > _LONGEST:
-            raise InvalidInput(f"a head has at most {_LONGEST} characters, got {len(text)}.")
+        if len(text) > LONGEST_HEAD:
+            raise InvalidInput(f"a head has at most {LONGEST_HEAD} characters, got {len(text)}.")
         try:
             label, ledger, generation, points, *keys, signature = text.strip().split(" ")
             head = cls(
                 ledger=ledger,
                 generation=int(generation),
                 points=tuple(_point(point) for point in points.split(",")),
-                successors=tuple(_successor(each) for each in ",".join(keys).split(",") if each),
+                successors=decode_successors(",".join(keys)),
                 signature=signature,
             )
         except ValueError:
@@ -115,7 +136,7 @@ class Head:
 
 
 def _successor(text: str) -> Successor:
-    key, signature = text.split(":")
+    key, signature = text.split(":", 2)
     return Successor(key, signature)
 
 

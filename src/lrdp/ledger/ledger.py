@@ -16,6 +16,7 @@ from typing import Self
 
 from lrdp.accounting import Answer
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused, ReceiptRefused
+from lrdp.figures import AtMost
 from lrdp.ledger import events, records
 from lrdp.ledger.books import Books
 from lrdp.ledger.chain import link
@@ -60,8 +61,8 @@ class Ledger:
         state = choice.state(rule.total, rule.adjacency, {})
         if not state.guaranteed.epsilon <= rule.total.epsilon:
             raise InvalidInput(
-                f"the slots cost ε={state.guaranteed.epsilon:.6g}, above the budget of {rule.total.epsilon:g}: nothing "
-                f"was opened; take fewer slots or more noise."
+                f"the slots cost ε={AtMost(state.guaranteed.epsilon)}, above the budget of {rule.total.epsilon}: "
+                f"nothing was opened; take fewer slots or more noise."
             )
         ledger = cls(store=Store.create(path), policy=policy, key=key)
         with ledger._transaction():

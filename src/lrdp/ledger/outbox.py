@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
+from heapq import nlargest
 from typing import Final
 
 from lrdp.errors import InvalidInput, LedgerDamaged
@@ -35,6 +36,8 @@ def stored_reply(store: Store, books: Books, charge: int) -> Reply | None:
     if stored is None:
         if books.states[charge] is State.READY:
             raise LedgerDamaged(f"the reply to entry {charge} is gone though it was never sent: nothing is released.")
+        if charge in nlargest(KEPT_REPLIES, (sent for sent, state in books.states.items() if state is State.SENT)):
+            raise LedgerDamaged(f"the reply to entry {charge} is gone though it was sent lately: nothing is released.")
         return None
     head, body = stored
     if not _vouched(head, books.opened.client_key) or sha256(body).hexdigest() != books.replies[charge]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from hashlib import sha256
+from typing import Final
 
 from lrdp.accounting import Adjacency, Budget, SampledGaussian, limits
 from lrdp.errors import InvalidInput
+from lrdp.ledger.request import check_digest
+
+FEWEST_PARTICIPANTS: Final = 3
+"""Of two, each could subtract itself from the sum."""
+_SERVER_KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +28,11 @@ class Identity:
 
     def __post_init__(self) -> None:
         for name, value in (("client", self.client), ("unit", self.unit)):
+            limits.made_by(name, value, str)
             if not value.strip() or len(value) > 200 or not value.isprintable():
                 raise InvalidInput(f"{name} must be a printable name of 1 to 200 characters, got {value!r}.")
-        limits.whole("max_rows_per_unit", self.max_rows_per_unit, 1, "a unit without rows is not in the data")
+        rows = limits.whole("max_rows_per_unit", self.max_rows_per_unit, 1, "a unit without rows is not in the data")
+        limits.keep(self, max_rows_per_unit=rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +44,46 @@ class BudgetRule:
     per_run: Budget
 
     def __post_init__(self) -> None:
+        limits.made_by("total", self.total, Budget)
+        limits.made_by("adjacency", self.adjacency, Adjacency)
+        limits.made_by("per_run", self.per_run, Budget)
         if not self.per_run.epsilon <= self.total.epsilon:
             raise InvalidInput(
-                f"per_run_epsilon must be at most epsilon={self.total.epsilon:g}, got {self.per_run.epsilon:g}: no run "
+                f"per_run_epsilon must be at most epsilon={self.total.epsilon}, got {self.per_run.epsilon}: no run "
                 f"may spend more than there is."
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismRule:
-    """``costliest`` is the most expensive step allowed: the least noise, the largest batch."""
+    """``costliest`` is the most expensive step allowed: the least noise, the largest batch.
+
+    Guarantees: under every adjacency that has a bound for it, its pair dominates that of every step that a request may
+    name (docs/accounting.md, *Costlier and cheaper steps*).
+    """
 
     costliest: SampledGaussian
     clip_norm: float
+    min_clip_norm: float
     max_steps_per_round: int
 
     def __post_init__(self) -> None:
-        limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add")
-        limits.whole("max_steps_per_round", self.max_steps_per_round, 1, "no step is no training")
+        limits.keep(
+            self,
+            costliest=limits.derived_from("costliest", self.costliest, SampledGaussian),
+            clip_norm=limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add"),
+            min_clip_norm=limits.positive(
+                "min_clip_norm", self.min_clip_norm, "a step that moves nothing is paid for all the same"
+            ),
+            max_steps_per_round=limits.whole(
+                "max_steps_per_round", self.max_steps_per_round, 1, "no step, no training"
+            ),
+        )
+        if not self.min_clip_norm <= self.clip_norm:
+            raise InvalidInput(
+                f"min_clip_norm must be at most clip_norm={self.clip_norm}, got {self.min_clip_norm}: no request "
+                f"could keep both."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +94,49 @@ class ModelRule:
     max_abs_weight: float
 
     def __post_init__(self) -> None:
-        limits.whole("max_bytes", self.max_bytes, 1, "a model has bytes")
-        limits.positive("max_abs_weight", self.max_abs_weight, "weights beyond it are an attack or a divergence")
+        largest = "weights beyond it are an attack or a divergence"
+        limits.keep(
+            self,
+            max_bytes=limits.whole("max_bytes", self.max_bytes, 1, "a model has bytes"),
+            max_abs_weight=limits.positive("max_abs_weight", self.max_abs_weight, largest),
+        )
+
+
+class Retries(StrEnum):
+    """What a client lends itself to when a round is tried again because somebody left in the middle of it."""
+
+    SAME_ROSTER = "same-roster"
+    """The same participants, or none: nobody ever sees two sums that differ by one update."""
+    SMALLER_ROSTER = "smaller-roster"
+    """Also without those who left: whoever holds both sums holds their difference, one noised update."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeersRule:
+    """With whom this client computes: a registry by its hash, servers by their keys, rounds of a least size.
+
+    Without a registry or without a server's key no session is joined.
+    """
+
+    registry_sha256: str = ""
+    server_keys: tuple[str, ...] = ()
+    min_roster: int = FEWEST_PARTICIPANTS
+    retries: Retries = Retries.SAME_ROSTER
+
+    def __post_init__(self) -> None:
+        limits.made_by("registry_sha256", self.registry_sha256, str)
+        limits.made_by("retries", self.retries, Retries)
+        if self.registry_sha256:
+            check_digest("registry_sha256", self.registry_sha256)
+        for key in limits.made_by("server_keys", self.server_keys, tuple):
+            limits.made_by("server_keys", key, str)
+            if not _SERVER_KEY.fullmatch(key):
+                raise InvalidInput(
+                    f"server_keys must be Ed25519 public keys of 64 lower-case hexadecimal digits, as `lrdp keys show` "
+                    f"prints them, got {key[:80]!r}."
+                )
+        fewest = limits.whole("min_roster", self.min_roster, FEWEST_PARTICIPANTS, "of two, each could subtract itself")
+        limits.keep(self, min_roster=fewest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +147,23 @@ class Policy:
     budget: BudgetRule
     mechanism: MechanismRule
     model: ModelRule
-    registry_sha256: str
+    peers: PeersRule
     metrics: tuple[str, ...]
     text: str = field(repr=False)
     source: str
     lines: Mapping[str, int] = field(repr=False)
     task: str = ""
     """Where a guard finds the client's own model, data set and loss, as ``package.module:name``; empty for none."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("identity", Identity),
+            ("budget", BudgetRule),
+            ("mechanism", MechanismRule),
+            ("model", ModelRule),
+            ("peers", PeersRule),
+        ):
+            limits.made_by(name, getattr(self, name), kind)
 
     @property
     def digest(self) -> str:

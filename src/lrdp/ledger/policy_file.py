@@ -1,41 +1,48 @@
 """Reading ``policy.toml`` strictly: each key known, present, of its type, within its limits, or an error with its line.
 
-Two may be left out: without ``per_run_epsilon`` a run may spend all that is left, and ``[task]`` is for guards alone.
+Some may be left out, and then the strictest rule holds, but for ``per_run_epsilon``, without which a server may spend
+all that is left. Without ``min_clip_norm`` no clip norm but the policy's own is taken. ``server_keys``, ``min_roster``
+and ``retries`` come together; without them no session is joined, and every ledger that holds an older policy is still
+read. ``[task]`` is for guards alone.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from lrdp import files
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, SampledGaussian, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
-from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule, Policy
+from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule, PeersRule, Policy, Retries
 from lrdp.ledger.refusals import Refusal
-from lrdp.ledger.request import check_digest
+from lrdp.ledger.toml_text import MOST_CHARACTERS, read_toml
 
 Value = TypeVar("Value")
+Choice = TypeVar("Choice", bound=Enum)
 _HEADER: Final = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]")
 _KEY: Final = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 _TASK: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*", re.ASCII)
+_HUGE: Final = 1 << 63
 _WORDS: Final = {str: "text in quotes", int: "a whole number", float: "a number", list: "a list of names"}
 
 
 def read_policy(path: Path) -> Policy:
     """The policy in a file; without a file every request is refused."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read(path, 4 * MOST_CHARACTERS).decode("utf-8")
     except FileNotFoundError:
         raise PolicyRefused(
             f"there is no policy at {path}: without one every request is refused; write one with `lrdp init`.",
             Refusal.NO_POLICY,
         ) from None
     except (OSError, UnicodeDecodeError) as problem:
-        raise PolicyRefused(f"the policy {path} cannot be read ({problem}): refused.", Refusal.NO_POLICY) from None
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise PolicyRefused(f"the policy {path} cannot be read ({reason}): refused.", Refusal.NO_POLICY) from None
     return parse_policy(text, source=path.name)
 
 
@@ -45,17 +52,13 @@ def parse_policy(text: str, source: str) -> Policy:
     Raises:
         InvalidInput: naming the line, for anything unknown, missing, of another type or outside its limits.
     """
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise InvalidInput(f"{source} is not valid TOML: {problem}.") from None
-    reader = _Reader(source=source, tables=tables, lines=_lines(text))
+    reader = _Reader(source=source, tables=read_toml(text, source), lines=_lines(text))
     policy = Policy(
         identity=_identity(reader),
         budget=_budget(reader),
         mechanism=_mechanism(reader),
         model=_model(reader),
-        registry_sha256=_registry(reader),
+        peers=_peers(reader),
         metrics=tuple(reader.get("release.metrics", list)),
         text=text,
         source=source,
@@ -94,6 +97,16 @@ class _Reader:
             raise InvalidInput(f"{self.source}{self._line(table)}: [{table}] must have the key {key}, and has not.")
         return self._typed(name, values[key], kind)
 
+    def choice(self, name: str, kinds: type[Choice]) -> Choice:
+        """One of a few words."""
+        given, words = self.get(name, str), [kind.value for kind in kinds]
+        if given not in words:
+            key = name.split(".")[1]
+            raise InvalidInput(
+                f"{self.source}{self._line(name)}: {key} must be one of {', '.join(words)}, got {given[:80]!r}."
+            )
+        return kinds(given)
+
     def has(self, name: str) -> bool:
         """Whether an optional key is there."""
         table, key = name.split(".")
@@ -121,19 +134,28 @@ class _Reader:
                     )
 
     def _typed(self, name: str, value: Any, kind: type[Value]) -> Value:
+        if type(value) is int and not abs(value) < _HUGE:
+            raise InvalidInput(f"{self.source}{self._line(name)}: {name} is a number beyond every limit.")
         # TOML's true is no number, and 8 is a fine 8.0.
         if kind is float and type(value) is int:
             value = float(value)
         items: list[object] = value if kind is list and type(value) is list else []
         fits = type(value) is kind and all(type(item) is str for item in items)
         if not fits or (kind is float and not math.isfinite(value)):
-            raise InvalidInput(f"{self.source}{self._line(name)}: {name} must be {_WORDS[kind]}, got {value!r}.")
+            raise InvalidInput(f"{self.source}{self._line(name)}: {name} must be {_WORDS[kind]}, got {_shown(value)}.")
         typed: Value = value
         return typed
 
     def _line(self, name: str) -> str:
         line = self.lines.get(name)
         return "" if line is None else f" line {line}"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:80]
+    except (ValueError, RecursionError):  # somewhere in it is a number of thousands of digits
+        return type(value).__name__
 
 
 def _aliases(name: str) -> tuple[str, str]:
@@ -153,18 +175,11 @@ def _identity(reader: _Reader) -> Identity:
 
 def _budget(reader: _Reader) -> BudgetRule:
     epsilon, delta = reader.get("budget.epsilon", float), reader.get("budget.delta", float)
-    name = reader.get("budget.adjacency", str)
+    adjacency = reader.choice("budget.adjacency", Adjacency)
     per_run = reader.get("budget.per_run_epsilon", float) if reader.has("budget.per_run_epsilon") else epsilon
-    if name not in {kind.value for kind in Adjacency}:
-        raise InvalidInput(
-            f"{reader.source}{reader._line('budget.adjacency')}: adjacency must be one of "
-            f"{', '.join(kind.value for kind in Adjacency)}, got {name!r}."
-        )
     total = reader.checked("budget.epsilon budget.delta", lambda: Budget(epsilon=epsilon, delta=delta))
     share = reader.checked("budget.per_run_epsilon", lambda: Budget(epsilon=per_run, delta=delta))
-    return reader.checked(
-        "budget.per_run_epsilon", lambda: BudgetRule(total=total, adjacency=Adjacency(name), per_run=share)
-    )
+    return reader.checked("budget.per_run_epsilon", lambda: BudgetRule(total=total, adjacency=adjacency, per_run=share))
 
 
 def _fixed_size(reader: _Reader, batch_size: int, noise: float) -> Callable[[], SampledGaussian]:
@@ -192,10 +207,17 @@ def _mechanism(reader: _Reader) -> MechanismRule:
         )
     batch, noise = reader.get("mechanism.batch_size", int), reader.get("mechanism.min_noise_multiplier", float)
     clip, steps = reader.get("mechanism.clip_norm", float), reader.get("mechanism.max_steps_per_round", int)
-    keys = "batch_size min_noise_multiplier min_dataset_size max_dataset_size cap clip_norm max_steps_per_round"
-    names = " ".join(f"mechanism.{key}" for key in keys.split())
-    costliest = reader.checked(names, _SAMPLINGS[sampling](reader, batch, noise))
-    return reader.checked(names, lambda: MechanismRule(costliest=costliest, clip_norm=clip, max_steps_per_round=steps))
+    least = reader.get("mechanism.min_clip_norm", float) if reader.has("mechanism.min_clip_norm") else clip
+    sizes = "batch_size min_noise_multiplier min_dataset_size max_dataset_size cap"
+    costliest = reader.checked(_names("mechanism", sizes), _SAMPLINGS[sampling](reader, batch, noise))
+    return reader.checked(
+        _names("mechanism", "clip_norm min_clip_norm max_steps_per_round"),
+        lambda: MechanismRule(costliest=costliest, clip_norm=clip, min_clip_norm=least, max_steps_per_round=steps),
+    )
+
+
+def _names(table: str, keys: str) -> str:
+    return " ".join(f"{table}.{key}" for key in keys.split())
 
 
 def _model(reader: _Reader) -> ModelRule:
@@ -205,10 +227,17 @@ def _model(reader: _Reader) -> ModelRule:
     )
 
 
-def _registry(reader: _Reader) -> str:
-    """An empty text means that no registry is pinned: then requests must not name one."""
+def _peers(reader: _Reader) -> PeersRule:
+    """An empty hash or an empty list means that none is pinned: then requests must not name one."""
     digest = reader.get("peers.registry_sha256", str)
-    return reader.checked("peers.registry_sha256", lambda: check_digest("registry_sha256", digest) if digest else "")
+    if not any(reader.has(f"peers.{key}") for key in ("server_keys", "min_roster", "retries")):
+        return reader.checked("peers.registry_sha256", lambda: PeersRule(registry_sha256=digest))
+    keys, fewest = tuple(reader.get("peers.server_keys", list)), reader.get("peers.min_roster", int)
+    retries = reader.choice("peers.retries", Retries)
+    return reader.checked(
+        "peers.registry_sha256 peers.server_keys peers.min_roster",
+        lambda: PeersRule(registry_sha256=digest, server_keys=keys, min_roster=fewest, retries=retries),
+    )
 
 
 def _task(reader: _Reader) -> str:

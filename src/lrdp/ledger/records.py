@@ -39,7 +39,7 @@ def reservation(request: Request, after: Answer, accountant: str, clock: int) ->
     return events.Reserved(
         at=clock,
         key=request.key,
-        run=request.run,
+        run=request.full_name,
         round=request.round,
         mechanism=request.mechanism,
         steps=request.steps,
@@ -52,4 +52,4 @@ def reservation(request: Request, after: Answer, accountant: str, clock: int) ->
 
 def declined(request: Request, refusal: Refusal, sentence: str, clock: int) -> events.Declined:
     """The entry of a refused request; its sentence may quote the server, so it is cut."""
-    return events.Declined(clock, request.key, request.run, request.round, refusal, sentence[:LONGEST_SENTENCE])
+    return events.Declined(clock, request.key, request.full_name, request.round, refusal, sentence[:LONGEST_SENTENCE])

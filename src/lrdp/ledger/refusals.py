@@ -24,6 +24,8 @@ class Refusal(Enum):
     MODEL_SIZE = "model-size"
     MODEL_WEIGHTS = "model-weights"
     REGISTRY = "registry"
+    SERVER = "server"
+    ROSTER = "roster"
     METRICS = "metrics"
     RECHARGE = "recharge"
     BUDGET = "budget"

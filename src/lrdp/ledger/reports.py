@@ -1,13 +1,20 @@
-"""Reports: what a client tells its operator in one signed line: budget, filter, steps so far, the entry they end at."""
+"""Reports: what a client tells its operator in one signed line: budget, filter, steps so far, the entry they end at.
+
+After a rotation the line also says by whose word its key took over: the key that the ledger was opened with, and each
+key's signature for the next.
+"""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lrdp.accounting import Adjacency, Mechanism
+from lrdp.accounting import Adjacency, Budget, Mechanism, limits
+from lrdp.accounting.accountants import checked_history
 from lrdp.errors import InvalidInput
 from lrdp.ledger.books import Books
+from lrdp.ledger.choice import decode_choice
 from lrdp.ledger.encoding import (
+    LONGEST_LINE,
     decode_float,
     decode_history,
     decode_word,
@@ -15,14 +22,19 @@ from lrdp.ledger.encoding import (
     encode_history,
     encode_word,
 )
+from lrdp.ledger.heads import Successor, decode_successors, encode_successors, handed_over
 from lrdp.ledger.keys import SigningKey, is_signed
 from lrdp.ledger.policy_file import parse_policy
 
 LABEL: Final = "lrdp-report-1"
+_MOST_STEPS: Final = 1 << 40
 
 
 class Report(NamedTuple):
-    """One client's spending, without its entries; ``following`` is a round like its last."""
+    """One client's spending, without its entries; ``following`` is a round like its last.
+
+    ``key`` signs for the ledger now, ``opening_key`` did when it was opened; ``successors`` lead from one to the other.
+    """
 
     client: str
     ledger: str
@@ -35,6 +47,13 @@ class Report(NamedTuple):
     filter: str
     history: dict[Mechanism, int]
     following: dict[Mechanism, int]
+    opening_key: str
+    successors: tuple[Successor, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All that ever signed for the ledger, in their order."""
+        return self.opening_key, *(successor.key for successor in self.successors)
 
     def encode(self) -> str:
         """The line without its signature."""
@@ -52,6 +71,8 @@ class Report(NamedTuple):
             encode_history(self.history),
             encode_history(self.following),
         ]
+        if self.successors:
+            words += [self.opening_key, encode_successors(self.successors)]
         return "\t".join(words)
 
     def signed(self, key: SigningKey) -> str:
@@ -79,6 +100,8 @@ def report_of(books: Books) -> Report:
         filter=opened.filter,
         history=books.history,
         following=following,
+        opening_key=opened.client_key,
+        successors=tuple(books.successors),
     )
 
 
@@ -86,13 +109,14 @@ def read_report(line: str) -> Report:
     """The report in a line whose signature holds.
 
     Raises:
-        InvalidInput: for a line that is no report, or whose signature does not hold.
+        InvalidInput: for a line that is no report, or whose signatures do not hold.
     """
+    if len(line) > LONGEST_LINE:
+        raise InvalidInput(f"a report of {len(line)} characters, and {LONGEST_LINE} is the most: it is not counted.")
     text, _, signature = line.rstrip("\n").rpartition("\t")
     try:
-        label, client, ledger, key, seq, digest, adjacency, epsilon, delta, choice, history, following = text.split(
-            "\t"
-        )
+        label, client, ledger, key, seq, digest, adjacency, epsilon, delta, choice, *rest = text.split("\t", 14)
+        history, following, opening_key, successors = rest if len(rest) == 4 else (*rest, key, "")
         report = Report(
             client=decode_word(client),
             ledger=ledger,
@@ -105,9 +129,25 @@ def read_report(line: str) -> Report:
             filter=decode_word(choice),
             history=decode_history(history),
             following=decode_history(following),
+            opening_key=opening_key,
+            successors=decode_successors(successors),
         )
-    except ValueError as problem:
-        raise InvalidInput(f"a report is a line of 13 fields, got {line[:60]!r}: {problem}.") from None
-    if label != LABEL or not is_signed(key, signature, text.encode()):
+        _check_figures(report)
+    except (ValueError, OverflowError) as problem:
+        raise InvalidInput(f"a report is a line of 13 or 15 fields, got {line[:60]!r}: {problem}.") from None
+    own = report.keys[-1] == key and handed_over(ledger, opening_key, report.successors)
+    if label != LABEL or not own or not is_signed(key, signature, text.encode()):
         raise InvalidInput(f"the report of {report.client!r} is not signed with the key it names: it is not counted.")
     return report
+
+
+def _check_figures(report: Report) -> None:
+    """What the operator's figures will rest on: a line that is signed may still be nonsense."""
+    Budget(epsilon=report.epsilon, delta=report.delta)
+    decode_choice(report.filter)
+    limits.whole("entries", report.seq, 1, "a ledger has a first entry")
+    history, following = checked_history(report.history), checked_history(report.following)
+    if len(following) != 1:
+        raise InvalidInput("a round to come has one mechanism")
+    if max(report.seq, *history.values(), *following.values()) >= _MOST_STEPS:
+        raise InvalidInput(f"entries and steps are counted below {_MOST_STEPS}: their sums would leave a column")

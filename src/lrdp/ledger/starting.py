@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Final
 
+from lrdp import files
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Mechanism, RenyiAccountant, Training, least_noise
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
 from lrdp.ledger.administration import rotate_key
 from lrdp.ledger.choice import OrdersChoice
 from lrdp.ledger.export import verify
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger
-from lrdp.ledger.policy import Identity
+from lrdp.ledger.policy import Identity, PeersRule
 from lrdp.ledger.policy_file import read_policy
 
 _TEMPLATE: Final = """\
@@ -34,7 +34,7 @@ epsilon = {epsilon!r}
 delta = {delta!r}
 # Neighbours differ by adding or removing one record ("add-remove") or by replacing one ("replace-one"). Fixed too.
 adjacency = "add-remove"
-# The most that one run may spend. Leave the line out to let a run spend all.
+# The most that one server may spend, over all its sessions. Leave the line out to let a server spend all.
 per_run_epsilon = {epsilon!r}
 
 [mechanism]
@@ -44,11 +44,14 @@ sampling = "fixed-size"
 batch_size = {batch_size}
 # The longest gradient that one record may contribute.
 clip_norm = 1.0
+# The shortest that a server may ask to cut it to: a smaller one would spend the budget on updates that say nothing.
+min_clip_norm = 0.1
 # The least noise, over the clip norm: enough for {rounds} rounds of {local_steps} steps within epsilon.
-min_noise_multiplier = {noise!r}
+min_noise_multiplier = {noise}
 # The most local steps in one round. Every step is charged.
 max_steps_per_round = {local_steps}
-# A public lower bound of the number of records: what is charged depends on it, never on the true number.
+# A public lower bound of the number of records: what is charged depends on it, never on the true number. State one
+# that leaves a record to spare: whether training starts must not hang on a single record.
 min_dataset_size = {dataset_size}
 
 [model]
@@ -56,10 +59,7 @@ min_dataset_size = {dataset_size}
 max_bytes = 200_000_000
 max_abs_weight = 1e4
 
-[peers]
-# SHA-256 of the consortium's registry of keys; empty while there is none.
-registry_sha256 = ""
-
+{peers}
 [release]
 # What may leave besides the noised update: nothing.
 metrics = []
@@ -67,6 +67,20 @@ metrics = []
 # For `lrdp guard`: what is trained is this client's own code, wherever the app comes from that asks for it.
 # [task]
 # module = "package.module:name"
+"""
+
+_PEERS: Final = """\
+[peers]
+# SHA-256 of the consortium's registry of keys; empty while there is none, and then no session is joined.
+registry_sha256 = "{peers.registry_sha256}"
+# Whose sessions are joined: the servers' Ed25519 keys, as `lrdp keys show` prints them. Empty: nobody's.
+server_keys = [{server_keys}]
+# The fewest participants of a round. So many must collude to forge a round for a client that was absent, so a majority
+# of the registry is a good choice; 3 is the least, because of two each could subtract itself from the sum.
+min_roster = {peers.min_roster}
+# A round that somebody left is tried again with the same participants or given up ("same-roster"), or also without them
+# ("smaller-roster"): then the others can see the difference of two sums, which is one noised update.
+retries = "{peers.retries}"
 """
 
 
@@ -102,8 +116,8 @@ class Home:
         return Ledger.open(self.ledger, policy=read_policy(self.policy), key=SigningKey.read(self.key))
 
 
-def write_policy(home: Home, identity: Identity, training: Training) -> None:
-    """A policy that keeps the training's budget exactly, with every line explained."""
+def write_policy(home: Home, identity: Identity, training: Training, peers: PeersRule | None = None) -> None:
+    """A policy that keeps the training's budget exactly, with every line explained; without peers it joins nobody."""
     mechanism = FixedSizeGaussian(
         dataset_size=training.dataset_size, batch_size=training.batch_size, noise_multiplier=1.0
     )
@@ -118,16 +132,22 @@ def write_policy(home: Home, identity: Identity, training: Training) -> None:
         batch_size=training.batch_size,
         rounds=training.rounds,
         local_steps=training.local_steps,
-        noise=ceil(found.noise_multiplier * 1000) / 1000,
+        noise=f"{AtMost(found.noise_multiplier):.3f}",
         dataset_size=training.dataset_size,
+        peers=peers_lines(peers or PeersRule()),
     )
     home.folder.mkdir(parents=True, exist_ok=True)
     try:
-        descriptor = os.open(home.policy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        files.write_new(home.policy, text.encode(), files.PUBLIC)
     except FileExistsError:
         raise InvalidInput(f"there is a policy at {home.policy} already: it is not overwritten.") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    except OSError as problem:
+        raise InvalidInput(f"the policy {home.policy} cannot be written: {problem.strerror}.") from None
+
+
+def peers_lines(peers: PeersRule) -> str:
+    """The policy's table of peers, every line explained."""
+    return _PEERS.format(peers=peers, server_keys=", ".join(f'"{key}"' for key in peers.server_keys))
 
 
 def open_budget(home: Home, plan_rounds: int) -> Ledger:
@@ -167,6 +187,6 @@ def replace_key(home: Home) -> SigningKey:
         if verify(home.ledger).books.client_key != new.public:
             with home.open() as ledger:
                 rotate_key(ledger, old, new)
-        home.key.replace(home.key.with_name(f"client-{old.public[:16]}.pem"))
-    home.next_key.replace(home.key)
+        files.rename(home.key, home.key.with_name(f"client-{old.public[:16]}.pem"))
+    files.rename(home.next_key, home.key)
     return new

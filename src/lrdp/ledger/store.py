@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from lrdp import files
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnwritable
 
 APPLICATION_ID: Final = 0x4C524450  # "LRDP"
@@ -83,7 +85,7 @@ class Store:
             sql.execute(f"PRAGMA application_id={APPLICATION_ID}")
             sql.execute("COMMIT")
             sql.close()
-        _sync_folder(path.parent)
+        files.sync_folder(path.parent)
         return cls(path, probe=probe)
 
     def _prepare(self, read_only: bool) -> None:
@@ -108,7 +110,11 @@ class Store:
         application, pages, page = (
             self._sql.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "page_count", "page_size")
         )
+        # One bit of a page's count hides its last entries, and no chain misses its tail: the page's own sums do.
+        (sound,), *_ = self._sql.execute("PRAGMA quick_check(entries)").fetchall()
         size = _size(self.path)
+        if sound != b"ok":
+            return False
         return application == APPLICATION_ID and found == set(_SCHEMA) and size % page == 0 and size >= pages * page
 
     def close(self) -> None:
@@ -140,7 +146,7 @@ class Store:
         """The hash of one entry in hexadecimal; None where there is none."""
         with _explained(self.path):
             row = self._sql.execute("SELECT digest FROM entries WHERE seq = ?", (seq,)).fetchone()
-        return None if row is None else bytes(row[0]).hex()
+        return None if row is None else _stored(row[0], self.path).hex()
 
     def append(self, seq: int, line: bytes, digest: bytes) -> None:
         """Within ``writing``: one entry more."""
@@ -156,7 +162,10 @@ class Store:
         """The head and the bytes kept for a charge."""
         with _explained(self.path):
             row = self._sql.execute("SELECT head, reply FROM outbox WHERE charge = ?", (charge,)).fetchone()
-        return None if row is None else (bytes(row[0]).decode(errors="replace"), bytes(row[1]))
+        if row is None:
+            return None
+        head, reply = (_stored(value, self.path) for value in row)
+        return head.decode(errors="replace"), reply
 
     def drop_replies(self, charges: list[int]) -> None:
         """Within ``writing``: forget bytes that were sent long ago; their hashes stay in the chain."""
@@ -207,7 +216,7 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise
-    except sqlite3.Error as problem:
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as problem:  # also of lengths made up
         code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
         if code in _UNWRITABLE:
             raise LedgerUnwritable(
@@ -222,17 +231,18 @@ def _explained(path: Path) -> Iterator[None]:
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
+        found = path.stat()
     except FileNotFoundError:
         raise InvalidInput(f"there is no ledger at {path}: make one with `lrdp init`, or name where it is.") from None
     except OSError as problem:
         raise LedgerUnwritable(f"the ledger {path} cannot be used: {problem.strerror}.") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(f"{path} is no regular file, so it is no ledger: name the file that `lrdp init` made.")
+    return found.st_size
 
 
-def _sync_folder(folder: Path) -> None:
-    """A new name is durable only with its folder."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _stored(value: object, path: Path) -> bytes:
+    """Bytes as they were written; SQLite gives a number where damage made it one."""
+    if not isinstance(value, bytes):
+        raise LedgerDamaged(f"the ledger {path} holds {type(value).__name__} where bytes were written: it is damaged.")
+    return value

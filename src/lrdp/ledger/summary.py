@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import Final
 
 from lrdp import __version__
 from lrdp.accounting import (
     Accountant,
     Adjacency,
+    Answer,
     Budget,
     History,
     Mechanism,
-    PldAccountant,
     PrivacySpent,
     RenyiAccountant,
+    SteadyAccountant,
 )
+from lrdp.figures import AtLeast, AtMost, left
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
+from lrdp.ledger.decisions import tighter
 from lrdp.ledger.events import Reserved
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
+
+_ACCOUNTANTS: Final = (RenyiAccountant, SteadyAccountant)
+_ENOUGH: Final = Decimal(2000)
+"""e to this times any δ is above 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +39,8 @@ class Summary:
     """One client's books in figures.
 
     ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps cost had they been fixed in
-    advance; ``recorded`` is what was computed, by which accountant, when the last charge was made.
+    advance; ``without_voids`` is both, had nothing been voided; ``recorded`` is what was computed, by which accountant,
+    when the last charge was made.
     """
 
     policy: Policy
@@ -44,7 +53,7 @@ class Summary:
     guaranteed: PrivacySpent
     spent: PrivacySpent
     spent_elsewhere: tuple[PrivacySpent, ...]
-    without_voids: PrivacySpent
+    without_voids: Answer
     recorded: Reserved | None
     history: Mapping[Mechanism, int]
     clip_norms: tuple[float, ...]
@@ -59,12 +68,12 @@ class Summary:
     clock_fell: int
 
     @property
-    def left(self) -> float:
-        """ε that is still to be spent, never below 0."""
-        return max(0.0, self.budget.epsilon - self.guaranteed.epsilon)
+    def left(self) -> AtLeast:
+        """ε that is still to be spent, of the budget that was opened or of less if the policy now says so."""
+        return left(tighter(self.budget, self.policy.budget.total).epsilon, self.guaranteed.epsilon)
 
     @property
-    def guess_rate(self) -> float:
+    def guess_rate(self) -> AtMost:
         """How often at most a guess at one record's membership is right, where chance is one half."""
         return guess_rate(self.guaranteed)
 
@@ -74,15 +83,21 @@ class Summary:
         return for_group(self.guaranteed, self.policy.identity.max_rows_per_unit)
 
 
-def guess_rate(spent: PrivacySpent) -> float:
+def guess_rate(spent: PrivacySpent) -> AtMost:
     """(e^ε + δ)/(1 + e^ε): no test of two equally likely neighbours is right more often."""
-    return (1 + spent.delta * math.exp(-spent.epsilon)) / (1 + math.exp(-spent.epsilon))
+    with localcontext(AtMost.context()):
+        shrunk = Decimal(-spent.epsilon).exp().next_minus() if spent.epsilon else Decimal(1)
+        return AtMost.of(min((1 + Decimal(spent.delta) * shrunk) / (1 + shrunk), Decimal(1)))
 
 
 def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
     """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1."""
-    log_delta = math.log(rows) + (rows - 1) * spent.epsilon + math.log(spent.delta)
-    return PrivacySpent(epsilon=rows * spent.epsilon, delta=math.exp(min(log_delta, 0.0)))
+    with localcontext(AtMost.context()):
+        epsilon = Decimal(spent.epsilon)
+        exponent = min((rows - 1) * epsilon, _ENOUGH) if rows > 1 else Decimal(0)
+        grown = exponent.exp().next_plus() if exponent else Decimal(1)
+        delta = min(rows * grown * Decimal(spent.delta), Decimal(1))
+        return PrivacySpent(epsilon=float(AtMost.of(rows * epsilon)), delta=float(AtMost.of(delta)))
 
 
 def summarize(books: Books) -> Summary:
@@ -101,7 +116,7 @@ def summarize(books: Books) -> Summary:
         guaranteed=answer.guaranteed,
         spent=answer.spent,
         spent_elsewhere=_elsewhere(accountant, books.history, books.budget.delta),
-        without_voids=accountant.epsilon(_merged(books.history, books.voided), books.budget.delta),
+        without_voids=books.choice.state(books.budget, books.opened.adjacency, _merged(books.history, books.voided)),
         recorded=books.newest_charge,
         history=books.history,
         clip_norms=tuple(sorted(books.clip_norms)),
@@ -123,27 +138,25 @@ def rounds_left(books: Books, policy: Policy) -> int:
         return 0
     last, rule = books.newest_charge, policy.mechanism
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
+    budget = tighter(books.budget, policy.budget.total)
     low, high = 0, 1
-    while high < 1 << 40 and _fits(books, step, steps * high):
+    while high < 1 << 40 and steps * high < 1 << 60 and _fits(books, budget, step, steps * high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _fits(books, step, steps * middle) else (low, middle)
+        low, high = (middle, high) if _fits(books, budget, step, steps * middle) else (low, middle)
     return low
 
 
-def _fits(books: Books, mechanism: Mechanism, steps: int) -> bool:
-    answer = books.choice.admit(books.budget, books.opened.adjacency, books.history, (mechanism, steps))
-    return answer.admitted and answer.guaranteed.epsilon <= books.budget.epsilon
+def _fits(books: Books, budget: Budget, mechanism: Mechanism, steps: int) -> bool:
+    answer = books.choice.admit(budget, books.opened.adjacency, books.history, (mechanism, steps))
+    return answer.admitted and answer.guaranteed.epsilon <= budget.epsilon
 
 
 def _accountant(books: Books) -> Accountant:
-    adjacency = books.opened.adjacency
-    kinds: dict[str, Accountant] = {
-        RenyiAccountant.name: RenyiAccountant(adjacency=adjacency),
-        PldAccountant.name: PldAccountant(adjacency=adjacency),
-    }
-    return kinds[books.choice.accountant]
+    """One that always answers: a statement must not fail because a smaller δ than the budget's is not resolved."""
+    kinds: dict[str, type[Accountant]] = {accountant.name: accountant for accountant in _ACCOUNTANTS}
+    return kinds[books.choice.accountant](adjacency=books.opened.adjacency)
 
 
 def _elsewhere(accountant: Accountant, history: History, delta: float) -> tuple[PrivacySpent, ...]:

@@ -9,6 +9,7 @@ from lrdp.accounting import Mechanism
 from lrdp.ledger import events
 from lrdp.ledger.encoding import decode_word
 from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.request import payer_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -30,10 +31,10 @@ class Tally(defaultdict[Kind, int]):
 
 
 class RunTally:
-    """Steps of one run, and how often each of its rounds was charged."""
+    """How often each round of a run was charged, and the steps of all runs that have one payer."""
 
-    def __init__(self) -> None:
-        self.steps, self.charges = Tally(), defaultdict[int, int](int)
+    def __init__(self, steps: Tally) -> None:
+        self.steps, self.charges = steps, defaultdict[int, int](int)
 
 
 class Catalogue:
@@ -42,6 +43,7 @@ class Catalogue:
     def __init__(self) -> None:
         self.clip_norms: set[float] = set()
         self.runs: dict[str, RunTally] = {}
+        self.payers = defaultdict[str, Tally](Tally)
         self.terms: dict[str, tuple[Kind, int]] = {}
         self.runs_by_text: dict[str, RunTally] = {}
         self._kinds: dict[Mechanism, Kind] = {}
@@ -66,7 +68,10 @@ class Catalogue:
 
     def learn_run(self, text: str) -> RunTally:
         """Decode a run's name; from then on its tally is in ``runs_by_text``, one for all spellings of the name."""
-        self.runs_by_text[text] = run = self.runs.setdefault(decode_word(text), RunTally())
+        name = decode_word(text)
+        if name not in self.runs:
+            self.runs[name] = RunTally(self.payers[payer_of(name)])
+        self.runs_by_text[text] = run = self.runs[name]
         return run
 
 

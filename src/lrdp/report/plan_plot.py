@@ -10,6 +10,7 @@ import numpy as np
 
 from lrdp.accounting import Option, Plan
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
 
 _POINTS = 13
 # Okabe and Ito's palette, distinguishable without full colour vision; the line styles tell accountants apart as well.
@@ -78,15 +79,16 @@ def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
         )
     budget = plan.training.budget
     axes.axhline(budget.epsilon, color="black", linewidth=0.8)
-    axes.annotate(f"budget ε = {budget.epsilon:g}", (1, budget.epsilon), xytext=(4, 4), textcoords="offset points")
+    axes.annotate(f"budget ε = {budget.epsilon}", (1, budget.epsilon), xytext=(4, 4), textcoords="offset points")
     axes.axvline(plan.training.rounds, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
-    axes.set(xscale="log", yscale="log", xlabel="rounds", ylabel=f"ε at δ = {budget.delta:g}")
+    axes.set(xscale="log", yscale="log", xlabel="rounds", ylabel=f"ε at δ = {budget.delta}")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_locator(NullLocator())
+    noise = plan.options[0].mechanism.noise_on_mean
     axes.set_title(
-        f"What rounds cost when all put the same noise on the mean ({plan.options[0].mechanism.noise_on_mean:.3g} C)",
+        f"What rounds cost when all put the same noise on the mean ({AtMost(noise):.3g} C)",
         loc="left",
         fontsize="medium",
     )

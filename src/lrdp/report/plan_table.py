@@ -7,8 +7,9 @@ from typing import Any
 from rich.table import Table
 
 from lrdp.accounting import Option, Plan
+from lrdp.figures import AtMost
 
-WIDTH = 132  # columns that the table needs to stay in one piece
+WIDTH = 133  # columns that the table needs to stay in one piece
 
 _WORDS = ("mechanism", "accountant", "adjacency")
 _NUMBERS = ("σ", "batch", "rows held", "noise on mean", "ε of 1 round", "rounds", "at equal noise")
@@ -35,7 +36,7 @@ def table(plan: Plan) -> Table:
     training = plan.training
     result = Table(
         title=f"n = {training.dataset_size}, {training.rounds} rounds of {training.local_steps} steps, "
-        f"ε = {training.budget.epsilon:g} at δ = {training.budget.delta:g}",
+        f"ε = {training.budget.epsilon} at δ = {training.budget.delta}",
         title_justify="left",
     )
     for heading in _WORDS:
@@ -53,11 +54,11 @@ def _cells(option: Option) -> tuple[str, ...]:
         step.name,
         option.accountant.name,
         option.accountant.adjacency.value,
-        f"{step.noise_multiplier:.4f}",
+        f"{AtMost(step.noise_multiplier)}",
         f"{step.batch_size}",
         "varies" if step.rows is None else f"{step.rows}",
-        f"{step.noise_on_mean:.5f}",
-        f"{option.one_round.epsilon:.3f}",
+        f"{AtMost(step.noise_on_mean):.5f}",
+        f"{AtMost(option.one_round.epsilon):.3f}",
         f"{option.rounds_affordable}",
         f"{option.rounds_at_equal_noise}",
     )

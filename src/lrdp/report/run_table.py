@@ -6,11 +6,13 @@ Both are made from the records that ``lrdp run --json`` prints, so that they can
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
+
+from lrdp.figures import AtLeast, AtMost
+from lrdp.screen import visible
 
 Record = Mapping[str, Any]
 
@@ -24,15 +26,10 @@ def line(attempt: Record) -> Text:
     killed = attempt["killed"]
     parts += [f"{name} was killed in training: its charge stands" for name in killed]
     parts += [f"{name} refused: {code}" for name, code in attempt["refused"].items() if name not in killed]
-    parts.append(f"ε {_rounded_up(attempt['epsilon_least'], 2)}–{_rounded_up(attempt['epsilon_most'], 2)}")
-    parts.append(f"accuracy {attempt['accuracy']:.0%}")
+    parts.append(f"ε {AtMost(attempt['epsilon_least']):.2f}–{AtMost(attempt['epsilon_most']):.2f}")
+    parts.append(f"accuracy {AtLeast(attempt['accuracy']):.0%}")
     verdict, style = ("verified", "green") if attempt["verified"] else (_rejected(attempt), "bold red")
-    return Text(" · ".join(parts) + " · ").append(verdict, style=style)
-
-
-def _rounded_up(epsilon: float, places: int) -> str:
-    """A bound stays one when it is shown."""
-    return f"{ceil(epsilon * 10**places) / 10**places:.{places}f}"
+    return Text(visible(" · ".join(parts) + " · ")).append(visible(verdict), style=style)
 
 
 def _short(names: list[str]) -> str:
@@ -58,7 +55,8 @@ def table(summary: Record) -> Table:
     result.add_column("refused")
     for client in summary["clients"]:
         refused = ", ".join(f"{count} × {reason}" for reason, count in client["refusals"].items())
-        result.add_row(*_cells(client), refused or "–", style="yellow" if refused else None)
+        cells = (Text(visible(cell)) for cell in (*_cells(client), refused or "–"))
+        result.add_row(*cells, style="yellow" if refused else None)
     return result
 
 
@@ -68,8 +66,8 @@ def _cells(client: Record) -> tuple[str, ...]:
         f"{client['rounds']}",
         f"{client['steps']}",
         f"{client['lost']}",
-        _rounded_up(client["epsilon"], 3),
-        f"{client['budget']:g}",
+        f"{AtMost(client['epsilon']):.3f}",
+        f"{client['budget']}",
     )
 
 
@@ -77,7 +75,9 @@ def sentences(summary: Record) -> list[str]:
     """What the table does not say."""
     delta = summary["clients"][0]["delta"]
     return [
-        f"ε is guaranteed at δ = {delta:g} under any adaptivity. A lost update was paid for and never sent.",
-        f"{summary['rounds_verified']} rounds verified of {summary['rounds_run']} run, in {summary['seconds']:.0f} s.",
-        f"Accuracy on public data: {summary['accuracy_before']:.0%} before, {summary['accuracy_after']:.0%} after.",
+        f"ε is guaranteed at δ = {delta} under any adaptivity. A lost update was paid for and never sent.",
+        f"{summary['rounds_verified']} rounds verified of {summary['rounds_run']} run, in "
+        f"{AtMost(summary['seconds']):.0f} s.",
+        f"Accuracy on public data: {AtLeast(summary['accuracy_before']):.0%} before, "
+        f"{AtLeast(summary['accuracy_after']):.0%} after.",
     ]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lrdp import __version__
 from lrdp.accounting import Mechanism, PrivacySpent, limits
+from lrdp.figures import AtLeast
 from lrdp.ledger.books import State
 from lrdp.ledger.encoding import encode_mechanism
 from lrdp.ledger.heads import Head
@@ -46,7 +47,8 @@ class Statement:
         found = None
         if self.audit is not None:
             found = (
-                f"ε is at least {self.audit.epsilon:.3f} at confidence {self.audit.confidence:g} ({self.audit.method})."
+                f"ε is at least {AtLeast(self.audit.epsilon):.3f} at confidence {self.audit.confidence} "
+                f"({self.audit.method})."
             )
         return points(self.summary, self.head, found)
 
@@ -71,7 +73,8 @@ def record(statement: Statement) -> dict[str, Any]:
         "spent": _spent(summary.spent),
         "spent_at_other_deltas": [_spent(spent) for spent in summary.spent_elsewhere],
         "group": _spent(summary.group),
-        "without_voids": _spent(summary.without_voids),
+        "without_voids": _spent(summary.without_voids.spent),
+        "guaranteed_without_voids": _spent(summary.without_voids.guaranteed),
         "recorded": _recorded(summary),
         "accountant": summary.accountant,
         "membership_guess_rate": summary.guess_rate,

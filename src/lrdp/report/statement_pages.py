@@ -6,7 +6,9 @@ from html import escape
 from textwrap import fill
 from typing import Final
 
+from lrdp.figures import AtMost
 from lrdp.report.statement import Statement
+from lrdp.screen import visible
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --soft: #57606a; --line: #d0d7de; --bar: #0b5cad; }
@@ -35,40 +37,41 @@ th { width: 12rem; font-weight: 600; }
 def text(statement: Statement, width: int = 100) -> str:
     """For a terminal or a letter."""
     summary = statement.summary
-    title = f"Privacy statement of {summary.client}"
+    title = f"Privacy statement of {visible(summary.client)}"
     parts = [title, "=" * len(title)]
     for point in statement.points:
-        parts += ["", point.title, fill(point.text, width, initial_indent="  ", subsequent_indent="  ")]
+        parts += ["", point.title, fill(visible(point.text), width, initial_indent="  ", subsequent_indent="  ")]
     return "\n".join([*parts, "", "This is evidence for an expert's judgement, not a certificate of compliance."])
 
 
 def html(statement: Statement) -> str:
-    """One page; everything that came from outside is escaped."""
+    """One page; everything that came from outside is made visible and escaped."""
     summary = statement.summary
     plain, *others = statement.points
+    client = _words(summary.client)
     rows = "\n".join(
-        f'<tr id="{escape(point.key)}"><th scope="row">{escape(point.title)}</th><td>{escape(point.text)}</td></tr>'
+        f'<tr id="{escape(point.key)}"><th scope="row">{escape(point.title)}</th><td>{_words(point.text)}</td></tr>'
         for point in others
     )
     used, budget = summary.guaranteed.epsilon, summary.budget.epsilon
-    label = f"ε used: {used:.3f} of {budget:g}"
+    label = f"ε used: {AtMost(used):.3f} of {budget}"
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>Privacy statement of {escape(summary.client)}</title>
+<title>Privacy statement of {client}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
 <main>
-<h1>Privacy statement of {escape(summary.client)}</h1>
+<h1>Privacy statement of {client}</h1>
 <p class="under">Filled by the ledger from {summary.entries} entries.
 Evidence for an expert's judgement, not a certificate.</p>
-<p class="plainly">{escape(plain.text)}</p>
+<p class="plainly">{_words(plain.text)}</p>
 <p><label>{escape(label)}<br>
-<meter min="0" max="{budget:g}" value="{min(used, budget):.6f}">{escape(label)}</meter></label></p>
+<meter min="0" max="{budget}" value="{min(used, budget)}">{escape(label)}</meter></label></p>
 <table>
 <tbody>
 {rows}
@@ -78,3 +81,7 @@ Evidence for an expert's judgement, not a certificate.</p>
 </body>
 </html>
 """
+
+
+def _words(text: str) -> str:
+    return escape(visible(text))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from lrdp import __version__
-from lrdp.accounting import Adjacency, Mechanism, limits
+from lrdp.accounting import Adjacency, Mechanism, PrivacySpent, limits
+from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger.books import State
 from lrdp.ledger.heads import Head
 from lrdp.ledger.summary import Summary
@@ -83,12 +84,12 @@ _RENEWAL: Final = (
 def plain_sentence(summary: Summary) -> str:
     """The bound on membership inference, for everyone."""
     unit = summary.policy.identity.unit
-    if summary.guaranteed.epsilon == 0.0:
+    if not summary.history:
         return f"Nothing was released yet, so nothing can be learned about any {unit} from this client's updates."
-    right = 100 * summary.guess_rate
+    right = f"{AtMost(summary.guess_rate):.1%}".removesuffix("%")
     return (
         f"Somebody who sees everything this client ever sent, and already knows every other record, can tell "
-        f"whether one record was used with at most {right:.1f} right answers in 100, where a coin gets 50."
+        f"whether one record was used with at most {right} right answers in 100, where a coin gets 50."
     )
 
 
@@ -96,32 +97,36 @@ def _unit(summary: Summary) -> str:
     rows = summary.policy.identity.max_rows_per_unit
     text = f"One record; a {summary.policy.identity.unit} has at most {rows} of them."
     if rows > 1:
-        text += f" For all of them together ε = {summary.group.epsilon:.4g} at δ = {summary.group.delta:.2g}."
+        text += f" For all of them together {_bound(summary.group)}."
     return text
 
 
 def _epsilons(summary: Summary) -> str:
     guaranteed, spent = summary.guaranteed, summary.spent
-    order = "" if guaranteed.order is None else f", order {guaranteed.order:g}"
-    elsewhere = "; ".join(f"ε = {each.epsilon:.4f} at δ = {each.delta:g}" for each in summary.spent_elsewhere)
+    order = "" if guaranteed.order is None else f", order {guaranteed.order}"
+    elsewhere = "; ".join(map(_bound, summary.spent_elsewhere))
     text = (
-        f"Guaranteed, whatever the server adapts to: ε = {guaranteed.epsilon:.4f} at δ = "
-        f"{guaranteed.delta:g}{order}. Spent, had the same steps been fixed in advance: {elsewhere}"
+        f"Guaranteed, whatever the server adapts to: {_bound(guaranteed)}{order}. Spent, had the same steps been fixed "
+        f"in advance: {elsewhere}"
     )
-    text += "." if spent.order is None else f" (best order {spent.order:.4g})."
+    text += "." if spent.order is None else f" (best order {spent.order})."
     last = summary.recorded
     if last is not None:
         text += (
-            f" When the last charge was made, {last.accountant} computed {last.guaranteed:.4f} guaranteed and "
-            f"{last.spent:.4f} spent; the figures here are recomputed by {summary.accountant}."
+            f" When the last charge was made, {last.accountant} computed {AtMost(last.guaranteed):.4f} guaranteed and "
+            f"{AtMost(last.spent):.4f} spent; the figures here are recomputed by {summary.accountant}."
         )
     return text
+
+
+def _bound(spent: PrivacySpent) -> str:
+    return f"ε = {AtMost(spent.epsilon):.4f} at δ = {AtMost(spent.delta)}"
 
 
 def _mechanisms(summary: Summary) -> str:
     if not summary.history:
         return "No step was charged yet."
-    clip = " and ".join(f"{norm:g}" for norm in summary.clip_norms)
+    clip = " and ".join(map(str, summary.clip_norms))
     steps = "; ".join(f"{count} steps of {_mechanism(step)}" for step, count in summary.history.items())
     return (
         f"{steps}; clip norm C = {clip}. Sampler, noise and accountant read this one value; the sampler's tests "
@@ -130,9 +135,10 @@ def _mechanisms(summary: Summary) -> str:
 
 
 def _mechanism(step: Mechanism) -> str:
-    words = [f"{step.name} sampling, σ = {step.noise_multiplier:g}"]
-    sizes = (("batch_size", "B"), ("dataset_size", "n"), ("probability", "q"), ("cap", "cap"))
-    words += [f"{name} = {getattr(step, key):g}" for key, name in sizes if hasattr(step, key)]
+    words = [f"{step.name} sampling, σ = {step.noise_multiplier}"]
+    sizes = (("batch_size", "B"), ("dataset_size", "n"), ("cap", "cap"))
+    words += [f"{name} = {getattr(step, key)}" for key, name in sizes if hasattr(step, key)]
+    words += [f"q = {AtMost(step.probability)}"] if hasattr(step, "probability") else []
     return ", ".join(words)
 
 
@@ -143,7 +149,10 @@ def _scope(summary: Summary) -> str:
     )
     voided = summary.states.get(State.VOID, 0)
     if voided:
-        text += f" {voided} were voided by the administrator; with them ε would be {summary.without_voids.epsilon:.4f}."
+        text += (
+            f" {voided} were voided by the administrator; with them the guarantee would be "
+            f"{_bound(summary.without_voids.guaranteed)}."
+        )
     if summary.adopted:
         text += f" {summary.adopted} lost stretches were charged at the policy's worst case."
     if summary.suspended:
@@ -155,9 +164,9 @@ def _budget(summary: Summary) -> str:
     refused = sum(summary.refusals.values())
     kinds = ", ".join(f"{kind.value} {count}" for kind, count in summary.refusals.items())
     return (
-        f"ε = {summary.budget.epsilon:g} at δ = {summary.budget.delta:g}, at most "
-        f"{summary.policy.budget.per_run.epsilon:g} per run; {summary.guaranteed.epsilon:.4f} used, {summary.left:.4f} "
-        f"left, {summary.rounds_left} more rounds like the last; {refused} requests "
+        f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, at most "
+        f"{summary.policy.budget.per_run.epsilon} per run; {AtMost(summary.guaranteed.epsilon):.4f} used, "
+        f"{AtLeast(summary.left):.4f} left, {summary.rounds_left} more rounds like the last; {refused} requests "
         f"refused{f' ({kinds})' if kinds else ''}, at no cost."
     )
 
@@ -166,9 +175,9 @@ def _versions(summary: Summary) -> str:
     return (
         f"lrdp {__version__}, Python {platform.python_version()}; accountant {summary.accountant}, rounded up. As "
         f"lrdp.training is built, noise comes from a cryptographic generator keyed by the operating system, is "
-        f"added in float64 and snapped to a public grid; gradients in float32 are clipped to C(1 - "
-        f"1/{1 / limits.HEADROOM['float32']:.0f}), and the rest of C bounds, by proof, what rounding can add to one "
-        f"record's share."
+        f"added in float64 and snapped to a public grid; gradients in float32 are clipped to C(1 - 1/"
+        f"{AtMost(1 / limits.HEADROOM['float32']):.0f}), and the rest of C bounds, by proof, what rounding can add to "
+        f"one record's share."
     )
 
 

@@ -30,13 +30,16 @@ class PublicConstants:
     forward_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        limits.positive("clip_norm", self.clip_norm, "it bounds what one example can do")
+        limits.keep(
+            self,
+            clip_norm=limits.positive("clip_norm", self.clip_norm, "it bounds what one example can do"),
+            first_step=limits.whole("first_step", self.first_step, 0, "it counts steps already taken"),
+        )
         if not _LEAST_CLIP <= self.clip_norm <= _MOST_CLIP:
             raise InvalidInput(
                 f"clip_norm must lie between {_LEAST_CLIP} and {_MOST_CLIP}, got {self.clip_norm}: what float32 loses "
                 f"near its smallest and largest numbers must be small beside it; scale the loss."
             )
-        limits.whole("first_step", self.first_step, 0, "it counts steps already taken")
         if self.forward_dtype not in (None, torch.bfloat16):
             raise InvalidInput(f"forward_dtype must be None or torch.bfloat16, got {self.forward_dtype}.")
 
@@ -56,6 +59,8 @@ class Execution:
 
     def __post_init__(self) -> None:
         if self.micro_batch is not None:
-            limits.whole("micro_batch", self.micro_batch, 1, "a pass has at least one row")
+            limits.keep(
+                self, micro_batch=limits.whole("micro_batch", self.micro_batch, 1, "a pass has at least one row")
+            )
         if self.memory_limit is not None:
             parse_bytes(self.memory_limit)

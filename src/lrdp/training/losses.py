@@ -55,16 +55,18 @@ class CrossEntropy:
 class CheckedRecords:
     """A data set, a blank record of its form, and why some records, by number, cannot be trained on: they are left out.
 
-    Made by ``check_records`` and kept over the rounds: an error about a record in a later reply would tell of it.
+    Made by ``check_records`` and kept over the rounds: an error about a record in a later reply would tell of it. They
+    are counted once, those left out included, for the same reason: what is gone when it is drawn is left out, too.
     """
 
     dataset: Dataset
     loss: Callable[..., Tensor]
     blank: Any
     left_out: Mapping[int, str]
+    size: int
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return self.size
 
     def __getitem__(self, number: int) -> Any:
         return self.dataset[number]
@@ -89,7 +91,7 @@ def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecor
     if isinstance(dataset, CheckedRecords):  # for another loss: what was left out stays so
         return replace(dataset, loss=loss, left_out={**dataset.left_out, **_left_out(dataset, loss)})
     check_dataset(dataset)
-    found = CheckedRecords(dataset, loss, blank_record(dataset), {})
+    found = CheckedRecords(dataset, loss, blank_record(dataset), {}, len(dataset))
     return replace(found, left_out=_left_out(found, loss))
 
 

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lrdp.errors import InvalidInput, OutOfReach
+from lrdp.figures import AtLeast, AtMost
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SCRATCH = 1.1  # what kernels allocate inside themselves, unseen from here
@@ -120,8 +121,9 @@ def choose(found: Footprint, rows: int, limit: int | None) -> MemoryPlan:
     if fitting < 1:
         need = baseline + found.at(1)
         raise OutOfReach(
-            f"memory_limit must be at least {need / 1e6:.0f}MB, got {limit / 1e6:.0f}MB: the process holds "
-            f"{baseline / 1e6:.0f}MB already and one example needs {found.at(1) / 1e6:.0f}MB more."
+            f"memory_limit must be at least {AtMost(need / 1e6):.0f}MB, got {AtLeast(limit / 1e6):.0f}MB: the process "
+            f"holds {AtMost(baseline / 1e6):.0f}MB already and one example needs {AtMost(found.at(1) / 1e6):.0f}MB "
+            f"more."
         )
     even = -(-rows // -(-rows // fitting))  # passes of equal size, so that no peak is higher than need be
     return MemoryPlan(micro_batch=even, peak_bytes=found.at(even), baseline_bytes=baseline)

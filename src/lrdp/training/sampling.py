@@ -96,6 +96,22 @@ def sampler_for(mechanism: Mechanism, records: int) -> Sampler:
     return found(mechanism, records)
 
 
+def check_room(mechanism: Mechanism, records: int) -> None:
+    """Refuse a data set of so many records that one more or one fewer could not be trained on.
+
+    Guarantees: every neighbour of a data set that passes is within the mechanism's domain, so that no refusal can tell
+    the two apart. It is for whoever sets a client up, before a server can see anything, and never for a reply.
+    """
+    for neighbour in (records - 1, records + 1):
+        try:
+            sampler_for(mechanism, neighbour)
+        except InvalidInput as problem:
+            raise InvalidInput(
+                f"the data set has {records} records, and with {neighbour} it would be refused, which would tell of "
+                f"that one: {problem}"
+            ) from None
+
+
 def rows_of(mechanism: SampledGaussian) -> int:
     """Rows in memory in every step; refused where that varies."""
     if mechanism.rows is None:

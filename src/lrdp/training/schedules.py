@@ -15,7 +15,7 @@ _MOST = 1e9
 def _check_rate(name: str, value: float) -> None:
     limits.positive(name, value, "a step must lead somewhere")
     if value > _MOST:
-        raise InvalidInput(f"{name} must be at most {_MOST:g}, got {value}: weights would leave float32 in one step.")
+        raise InvalidInput(f"{name} must be at most {_MOST}, got {value}: weights would leave float32 in one step.")
 
 
 class Schedule(Protocol):

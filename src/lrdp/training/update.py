@@ -48,7 +48,7 @@ def unaccounted_private_update(mechanism: SampledGaussian, steps: int, task: Tas
 
     Guarantees: each step is ``mechanism``. Nothing is charged, so calling it twice costs twice and no one knows.
     """
-    limits.whole("steps", steps, 1, "an update takes at least one step")
+    steps = limits.whole("steps", steps, 1, "an update takes at least one step")
     with prepared(_sampled(mechanism), task) as ready:
         return Update(ready.run(steps, _from_system()), steps)
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 WIDTH, HIDDEN, TOKENS, PLACES = 16, 4, 12, 3
-OTHERS, BATCH, LEAST = 9, 8, 9
-"""With the target they are ten, of which eight are drawn in a step: it is one of them four times in five."""
+OTHERS, BATCH, LEAST = 9, 7, 8
+"""With the target they are ten, of which seven are drawn in a step: it is one of them seven times in ten."""
 LARGEST = float(torch.finfo(torch.float32).max)
 
 Finish = Callable[[Tensor], Tensor]

@@ -1,0 +1,140 @@
+"""Files: read within limits, and written so that they outlast a power cut.
+
+A path may name anything: a pipe that nobody writes to, a device without an end, a file that grows. So what is read is a
+regular file of at most so many bytes. What is written appears under its name whole or not at all, and once a call
+returns it is on disk, its name too. Whatever goes wrong is an OSError whose ``strerror`` says it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+OWNER_ONLY: Final = 0o600
+PUBLIC: Final = 0o644
+# A pipe without a writer would keep the opening waiting, and a terminal would become the process's own.
+_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+_POSIX: Final = os.name == "posix"
+_PIECE: Final = 1 << 16
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+def opened(path: Path) -> BinaryIO:
+    """A regular file, open for reading; close it."""
+    descriptor = os.open(path, _FLAGS)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read(path: Path, most: int) -> bytes:
+    """All of a regular file of at most ``most`` bytes."""
+    with opened(path) as file:
+        return _all(file, most)
+
+
+def read_secret(path: Path, most: int) -> bytes:
+    """The same, of a file that nobody but its owner may read or write, and whose owner is this user or root."""
+    with opened(path) as file:
+        _require_private(os.fstat(file.fileno()), path)
+        return _all(file, most)
+
+
+def lines(file: BinaryIO, most: int) -> Iterator[bytes]:
+    """Line after line, with its end, each of at most ``most`` bytes."""
+    while line := file.readline(most + 1):
+        if len(line) > most:
+            raise OSError(errno.EFBIG, f"it has a line of more than {most} bytes")
+        yield line
+
+
+def _all(file: BinaryIO, most: int) -> bytes:
+    # The size is no promise: a file may grow while it is read, and those of /proc say that they are empty.
+    size = os.fstat(file.fileno()).st_size
+    data = file.read(min(max(size, _PIECE), most) + 1) if size <= most else b""
+    if size > most or len(data) > most:
+        raise OSError(errno.EFBIG, f"it has {max(size, len(data))} bytes, and {most} is the most")
+    return data
+
+
+def _require_private(status: os.stat_result, path: Path) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if _POSIX and mode & 0o077:
+        raise PermissionError(
+            errno.EACCES, f"it has mode {mode:o}, so others could use the key, and 600 is the limit: chmod 600 {path}"
+        )
+    if _POSIX and status.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+        raise PermissionError(
+            errno.EACCES, f"it belongs to user {status.st_uid}, who could put another key there: chown it to yourself"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """A new file; FileExistsError where there is one."""
+    with creating(path, mode) as file:
+        file.write(data)
+
+
+def replace(path: Path, data: bytes, mode: int) -> None:
+    """A file in place of what was there."""
+    with replacing(path, mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def creating(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """A new file, which is there once the block ends; FileExistsError where there is one."""
+    with _beside(path, mode, os.link) as file:
+        yield file
+
+
+@contextmanager
+def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """A file that takes the place of what was there once the block ends."""
+    with _beside(path.resolve(), mode, os.replace) as file:
+        yield file
+
+
+def rename(source: Path, target: Path) -> None:
+    """Another name for a file, over whatever had it."""
+    source.replace(target)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """A name is durable only with its folder."""
+    if not _POSIX:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _beside(path: Path, mode: int, publish: Callable[[str, Path], None]) -> Iterator[BinaryIO]:
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            if _POSIX:
+                os.fchmod(descriptor, mode)  # whatever the umask is
+            os.fsync(descriptor)
+        publish(made, path)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(made).unlink()
+    sync_folder(path.parent)

@@ -1,0 +1,97 @@
+"""In which sums one update may stand, so that no two sums differ by the updates of a few.
+
+Whoever sees Σ over {a, b, c, d} and Σ over {a, b, c} of the same updates sees the update of d. So a client keeps, for
+the round it is in, which update it showed in which roster: one update for one roster, and one roster for one update.
+
+Guarantees: of any two sums in which honest clients stand, the honest parts are equal or have no update in common.
+Updates are numbered by their owner, in the order in which they were noised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lrdp.errors import InvalidInput
+from lrdp.integrity.encoding import as_name, as_number, fields, number, pack, unpack
+from lrdp.integrity.verdicts import Verdict, rejection
+
+Roster = tuple[str, ...]
+Repeats = Callable[[Roster, Roster], bool]
+"""Whether an update that was shown in the second roster may be shown in the first."""
+
+
+def same_roster(now: Roster, before: Roster) -> bool:
+    """The default: the sum is the same, so nobody learns anything from it."""
+    return now == before
+
+
+def smaller_roster(now: Roster, before: Roster) -> bool:
+    """For whoever chose it: the difference shows everybody the (noised) updates of those who were left out."""
+    return set(now) <= set(before)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """An update, and the roster of a sum that it is part of."""
+
+    update: int
+    roster: Roster
+
+    def encode(self) -> bytes:
+        return pack(number(self.update), *(name.encode() for name in self.roster))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stands:
+    """What this round's updates were shown in; those up to ``spent`` are of earlier rounds, and not shown again."""
+
+    spent: int = 0
+    revealed: int = 0
+    shown: tuple[Shown, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.revealed >= self.spent >= 0:
+            raise InvalidInput(f"updates up to {self.spent} are spent, so {self.revealed} cannot be the last shown.")
+
+    def reveal(self, update: int, invited: Roster, repeats: Repeats) -> Stands:
+        """The update leaves, for a round of some or all of ``invited``."""
+        if not update > self.spent:
+            raise rejection(Verdict.UPDATE_SPENT, f"update {update} is of an earlier round")
+        if not all(repeats(invited, one.roster) for one in self.shown if one.update == update):
+            raise rejection(Verdict.UPDATE_SPENT, f"update {update} was shown in another roster")
+        return replace(self, revealed=max(self.revealed, update))
+
+    def show(self, update: int, roster: Roster, repeats: Repeats) -> Stands:
+        """It is part of a sum over exactly ``roster``."""
+        kept = self.reveal(update, roster, repeats)
+        if any(one.roster == roster for one in self.shown if one.update != update):
+            raise rejection(Verdict.UPDATE_SPENT, f"this roster was shown another update than {update}")
+        fresh = Shown(update=update, roster=roster)
+        return kept if fresh in self.shown else replace(kept, shown=(*self.shown, fresh))
+
+    def next_round(self) -> Stands:
+        """What was revealed is spent with its round, verified or not."""
+        return Stands(spent=self.revealed, revealed=self.revealed)
+
+    def encode(self) -> bytes:
+        shown = pack(*(one.encode() for one in self.shown))
+        return pack(b"STANDS/v1", number(self.spent), number(self.revealed), shown)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Stands:
+        spent, revealed, shown = fields(data, b"STANDS/v1", 3)
+        return cls(spent=as_number(spent), revealed=as_number(revealed), shown=tuple(map(_shown, unpack(shown))))
+
+
+NOTHING_SHOWN = Stands()
+
+
+def nothing_before(update: int) -> Stands:
+    """Of a client that does not know what it showed: every update up to this one counts as spent."""
+    return Stands(spent=update, revealed=update)
+
+
+def _shown(data: bytes) -> Shown:
+    update, *names = unpack(data) or (b"",)
+    return Shown(update=as_number(update), roster=tuple(map(as_name, names)))

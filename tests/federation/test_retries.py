@@ -1,0 +1,213 @@
+"""A participant leaves after the sum was published: nobody is shown the difference, unless every policy says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from federation.hostile import change_policy
+from federation.worlds import World, initial, world
+from lrdp.federation import BufferedAverage, Terms
+from lrdp.federation.flower import from_message
+from lrdp.federation.messages import Announcement, Done, Tagged, read_message
+from lrdp.federation.repetitions import MOST_FAILURES, Repetitions
+from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.repeats import Roster
+from lrdp.ledger.policy import Retries
+
+LEAVER = 4
+"""The node that takes its leave: hospital-3."""
+
+
+class Watch:
+    """Everything that peers see on the way out, and what clients send back; one participant leaves before its tag."""
+
+    def __init__(self, leaver: int = LEAVER) -> None:
+        self.sums: dict[bytes, np.ndarray] = {}
+        self.updates: dict[int, list[np.ndarray]] = {}
+        self.leaver, self.place = leaver, None
+
+    def out(self, message: Message) -> Message:
+        question = read_message(from_message(message))
+        if isinstance(question, Announcement):
+            self.sums[question.publish] = np.frombuffer(bytes(question.aggregate or b""), "<i4")
+        return message
+
+    def back(self, message: Message) -> Message | None:
+        answer, node = read_message(from_message(message)), message.metadata.src_node_id
+        if isinstance(answer, Done) and answer.values:
+            known = self.updates.setdefault(node, [])
+            values = whole(answer.values)
+            if not any(np.array_equal(values, one) for one in known):
+                known.append(values)
+        if isinstance(answer, Tagged) and node == self.leaver:
+            assert self.place is not None
+            self.place.grid.nodes[node].present = False
+            return None
+        return message
+
+    def world(self, folder: Path, count: int = 4) -> World:
+        self.place = world(folder, count, before=self.out, after=self.back)
+        return self.place
+
+    def differences(self) -> list[list[int]]:
+        """What whoever saw all sums can subtract."""
+        sums = list(self.sums.values())
+        return [(one - other).tolist() for one in sums for other in sums]
+
+
+def whole(body: Iterable[int]) -> np.ndarray:
+    """Three bytes a coordinate, little-endian, read here without the code that wrote them."""
+    triples = np.frombuffer(bytes(body), np.uint8).reshape(-1, 3).astype(np.int64)
+    values = triples @ np.array([1, 1 << 8, 1 << 16])
+    return np.where(values >= 1 << 23, values - (1 << 24), values)
+
+
+def charges(place: World) -> list[int]:
+    return [len(place.books(name).states) for name in place.names]
+
+
+def test_by_default_those_who_stay_make_new_updates_and_no_difference_is_anybodys(tmp_path: Path) -> None:
+    watch = Watch()
+    place = watch.world(tmp_path)
+    place.run(2, patience=0.0)
+    assert [(report.verified, len(report.participants)) for report in place.reports] == [(False, 4), (True, 3)]
+    assert charges(place) == [2, 2, 2, 1]
+    assert [len(watch.updates[node]) for node in (1, 2, 3, LEAVER)] == [2, 2, 2, 1]
+    first, second = watch.sums.values()
+    assert first.tolist() == sum(updates[0] for updates in watch.updates.values()).tolist()
+    assert second.tolist() == sum(watch.updates[node][1] for node in (1, 2, 3)).tolist()
+    assert watch.updates[LEAVER][0].tolist() not in watch.differences()
+
+
+def test_control_where_all_policies_say_so_the_same_updates_are_summed_without_it_and_the_difference_is_its_own(
+    tmp_path: Path,
+) -> None:
+    watch = Watch()
+    place = watch.world(tmp_path)
+    for name in place.names:
+        change_policy(place, name, retries='"smaller-roster"')
+    place.run(2, retries=Retries.SMALLER_ROSTER)
+    assert [(report.verified, len(report.participants)) for report in place.reports] == [(False, 4), (True, 3)]
+    assert charges(place) == [1] * 4
+    assert watch.updates[LEAVER][0].tolist() in watch.differences()
+
+
+def test_a_server_that_would_do_so_against_their_policies_is_declined_by_all(tmp_path: Path) -> None:
+    watch = Watch()
+    place = watch.world(tmp_path)
+    place.run(2, retries=Retries.SMALLER_ROSTER)
+    assert [report.verified for report in place.reports] == [False, False]
+    assert place.reports[1].declined == dict.fromkeys(place.names[:3], "update-spent")
+    assert charges(place) == [1] * 4
+    assert len(watch.sums) == 1
+
+
+def test_the_same_roster_is_waited_for_and_costs_nothing(tmp_path: Path) -> None:
+    watch = Watch()
+    place = watch.world(tmp_path)
+    seen: list[list[str]] = []
+
+    def returns(_round: int, present: list[str]) -> list[str]:
+        seen.append(list(present))
+        return present
+
+    strategy = place.strategy(choose=returns, patience=30.0)
+    genuine = strategy._chosen
+
+    def chosen(names: list[str], waited: float) -> list[str]:
+        found = list(genuine(names, waited))
+        if not found:  # the server waits: now it comes back, and answers
+            watch.leaver = 0
+            place.grid.nodes[LEAVER].present = True
+        return found
+
+    strategy._chosen = chosen  # type: ignore[method-assign,assignment]
+    strategy.start(place.grid, initial(), num_rounds=2, timeout=60)
+    assert [(report.verified, len(report.participants)) for report in place.reports] == [(False, 4), (True, 4)]
+    assert charges(place) == [1] * 4
+    assert len(seen) == 1
+
+
+def test_what_was_signed_in_an_attempt_that_failed_is_kept_on_both_sides(tmp_path: Path) -> None:
+    watch = Watch()
+    place = watch.world(tmp_path)
+    place.run(2, patience=0.0)
+    (kept,) = place.consortium.server_folder.glob("attempts-*.txt")
+    (word,) = (Receipt.decode(bytes.fromhex(line)) for line in kept.read_text().split())
+    assert word.header.names == tuple(place.names)
+    assert [tag.name for tag in word.tags] == place.names[:3]
+    registry = place.consortium.registry()
+    for name in place.names[:3]:
+        disputed = place.consortium.client(name).standing / "disputed.txt"
+        (own,) = (Receipt.decode(bytes.fromhex(line)) for line in disputed.read_text().split())
+        assert own.header == word.header
+        assert own.tags == tuple(tag for tag in word.tags if tag.name == name)
+        assert own.signature == word.signature
+        assert registry.by_name[name].name == name
+
+
+def test_a_buffer_of_which_one_left_is_given_up_and_its_updates_are_not_summed_again(tmp_path: Path) -> None:
+    watch = Watch(leaver=3)
+    place = watch.world(tmp_path, 5)
+    terms = Terms(
+        identity=place.consortium.server_identity(),
+        registry=place.consortium.registry(),
+        folder=place.consortium.server_folder,
+        patience=0.0,
+    )
+    BufferedAverage(terms, buffer=3, observe=place.reports.append).start(
+        place.grid, initial(), num_rounds=2, timeout=20
+    )
+    assert [report.verified for report in place.reports].count(True) == 2
+    assert not place.reports[0].verified
+    assert watch.updates[3][0].tolist() not in watch.differences()
+    assert place.audit().failure is None
+
+
+# ---------------------------------------- what the server tries
+FOUR, THREE = ("a", "b", "c", "d"), ("a", "b", "c")
+
+
+def failed(retries: Retries, times: int = 1) -> Repetitions:
+    made = Repetitions(retries)
+    for _ in range(times):
+        made.publish(FOUR)
+        made.fail(FOUR, ["d"])
+    return made
+
+
+def test_a_roster_is_tried_again_with_its_own_updates_and_another_with_new_ones() -> None:
+    made = failed(Retries.SAME_ROSTER)
+    assert made.again(["d", "c", "b", "a", "e"]) == FOUR
+    assert made.again(THREE) is None
+    assert made.unproved
+    assert (made.renewal(FOUR), made.renewal(THREE)) == (0, 1)
+    made.publish(THREE)
+    assert (made.renewal(FOUR), made.renewal(THREE), made.renewal(("a", "b", "e"))) == (0, 1, 2)
+
+
+def test_whoever_is_silent_too_often_is_left_out() -> None:
+    made = failed(Retries.SAME_ROSTER, MOST_FAILURES)
+    assert made.again(FOUR) is None
+    assert not made.unproved
+    assert made.hopeless == {"d"}
+
+
+@pytest.mark.parametrize(
+    ("roster", "invited", "allowed"),
+    [(FOUR, FOUR, True), (THREE, FOUR, False), (THREE, THREE, True), (FOUR, (*FOUR, "e"), False)],
+)
+def test_a_roster_is_repeated_as_a_whole_and_not_met_by_chance(roster: Roster, invited: Roster, allowed: bool) -> None:
+    assert failed(Retries.SAME_ROSTER).allow(roster, invited) is allowed
+
+
+def test_smaller_rosters_are_those_who_stayed_with_the_same_updates() -> None:
+    made = failed(Retries.SMALLER_ROSTER)
+    assert made.again(FOUR) == THREE
+    assert made.renewal(THREE) == 0
+    assert made.allow(("a", "b", "c"), THREE)

@@ -1,0 +1,134 @@
+"""Limits: each at its edge, and pins compared before anything is decoded or kept."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from integrity.parties import federation, honest_round, registry_of, stage, verdict_of
+from lrdp.errors import NotVerified
+from lrdp.integrity import encoding, history, registry, sealing, session, states
+from lrdp.integrity.cards import MOST_CHARACTERS, json_object
+from lrdp.integrity.encoding import MOST_BYTES, MOST_PARTS, pack, unpack
+from lrdp.integrity.messages import Pledge
+from lrdp.integrity.registry import Registry, encoded_digest
+from lrdp.integrity.session import Session, named_registry
+from lrdp.integrity.verdicts import Verdict
+from lrdp.integrity.wire import Wire
+
+WORLD = federation(3, size=5)
+
+
+def test_parts_are_counted_while_they_are_taken():
+    assert len(unpack(bytes(MOST_PARTS))) == MOST_PARTS
+    assert unpack(b"\x01a" * 3, 3) == (b"a",) * 3
+    for data, most in ((bytes(MOST_PARTS + 1), MOST_PARTS), (b"\x01a" * 4, 3)):
+        with pytest.raises(NotVerified, match=f"more than {most} parts"):
+            unpack(data, most)
+
+
+def test_bytes_are_counted_before_they_are_looked_at():
+    whole = pack(bytes(MOST_BYTES - 4))
+    assert len(whole) == MOST_BYTES
+    assert unpack(whole) == (bytes(MOST_BYTES - 4),)
+    with pytest.raises(NotVerified, match="is the most"):
+        unpack(pack(bytes(MOST_BYTES - 3)))
+
+
+def test_a_name_of_any_length_is_refused_by_its_beginning():
+    assert encoding.as_name(b"a" * 63) == "a" * 63
+    for name in (b"a" * 64, b"a" * 10_000):
+        with pytest.raises(NotVerified) as caught:
+            encoding.as_name(name)
+        assert len(str(caught.value)) < 300
+
+
+def test_a_line_of_a_history_has_a_limit():
+    longest = "0" * history.LONGEST_LINE
+    assert verdict_of(lambda: history.read_session(longest, None)) is Verdict.MALFORMED
+    with pytest.raises(NotVerified, match=r"and \d+ bytes|bytes, and"):
+        history.read_session(longest, None)  # decoded from hexadecimal, and too long to be unpacked
+    with pytest.raises(NotVerified, match="a line of"):
+        history.read_session(longest + "0", None)
+
+
+def test_a_state_has_a_limit_of_its_own():
+    def sealed(size: int) -> bytes:
+        body = pack(b"STATE/v1", b"Idle")
+        body += pack(bytes(size - len(body) - 4 - 32))
+        return body + hashlib.sha256(body).digest()
+
+    most = sealing.MOST_STATE_BYTES
+    assert sealing.unseal(sealed(most), {"Idle": 1})[0] == "Idle"
+    with pytest.raises(NotVerified, match=f"and {most} is the most"):
+        sealing.unseal(sealed(most + 1), {"Idle": 1})
+    with pytest.raises(NotVerified, match="more than 2 parts"):
+        sealing.unseal(sealed(200), {"Idle": 0})
+
+
+def test_a_message_names_no_more_than_the_registry_holds():
+    scene = stage(WORLD)
+    wire, train, publish = Wire(WORLD.idle.position), scene.gathering.train, scene.publish
+    everybody = wire.train(train)
+    assert len(wire.read_train(everybody).invited) == 3
+    assert verdict_of(lambda: wire.read_train(everybody + b"\0\0")) is Verdict.ROSTER_MALFORMED
+    assert len(wire.read_publish(wire.publish(publish), bytes(20)).header.roster) == 3
+    more = replace(publish, header=replace(publish.header, roster=(*publish.header.roster, publish.header.roster[0])))
+    assert verdict_of(lambda: wire.read_publish(wire.publish(more), bytes(20))) is Verdict.ROSTER_MALFORMED
+
+
+# ---------------------------------------- pins
+def test_the_digest_of_encoded_bytes_is_that_of_what_they_decode_to():
+    for one in (WORLD.session.registry, registry_of([])):
+        assert encoded_digest(one.encode()) == Registry.decode(one.encode()).digest == one.digest
+    assert named_registry(WORLD.session.encode()) == WORLD.session.registry.digest
+    label, *rest = unpack(WORLD.session.registry.encode())
+    for damaged in (pack(label, *rest[:-1], rest[-1][:-1]), pack(b"registry/v2", *rest), pack(label, *rest, b"")):
+        assert verdict_of(lambda damaged=damaged: encoded_digest(damaged)) is Verdict.MALFORMED
+
+
+def test_of_a_registry_that_is_not_the_pinned_one_nothing_is_decoded_or_kept(monkeypatch):
+    read: list[bytes] = []
+    real = Registry.decode
+    monkeypatch.setattr(session, "_known_registry", lambda data: read.append(data) or real(data))
+    line, pin = history.session_line(WORLD.session), WORLD.session.registry.digest
+    with pytest.raises(NotVerified, match=f"pinned is {bytes(32).hex()}"):
+        history.read_session(line, bytes(32))
+    assert not read
+    assert history.read_session(line, pin) == history.read_session(line, None) == WORLD.session
+    assert len(read) == 2, "control"
+
+
+def test_the_pin_of_a_history_is_the_first_registry_s():
+    world = federation(3, size=5)
+    lines = [history.session_line(world.session), history.receipt_line(honest_round(world))]
+    assert len(list(history.walk(lines, world.session.registry.digest))) == len(list(history.walk(lines, None))) == 1
+    assert history.audit(lines, bytes(32)).failure.verdict is Verdict.REGISTRY_REFUSED
+
+
+# ---------------------------------------- JSON
+def test_json_is_of_names_and_keys_or_refused_before_it_is_parsed():
+    assert json_object('{"name": "a"}') == {"name": "a"}
+    assert len(json_object('{"name": "' + "a" * (MOST_CHARACTERS - 12) + '"}')) == 1
+    assert len(json_object("{" + ",".join(f'"{n}": 1' for n in range(16)) + "}")) == 16
+    dense = "[" + "[]," * 100 + "[]]"
+    for text in (dense, '{"name": "' + "a" * (MOST_CHARACTERS - 11) + '"}', '{"name": "ä"}', "[" * 100):
+        assert verdict_of(lambda text=text: json_object(text)) is Verdict.MALFORMED
+
+
+def test_a_registry_as_large_as_its_limit_is_read_as_json_and_as_bytes():
+    member = WORLD.session.registry.members[0]
+    many = tuple(replace(member, name=f"a-hospital-with-a-long-name-{number:05d}") for number in range(5000))
+    large = replace(WORLD.session.registry, members=many)
+    assert Registry.decode(large.encode()) == large
+    assert registry.encoded_digest(large.encode()) == large.digest
+    assert Session.decode(replace(WORLD.session, registry=large).encode()).registry == large
+
+
+def test_a_state_names_no_more_than_its_kind_has():
+    ready = WORLD.clients["c000"]
+    assert states.kind(states.encode_client(ready)) == "Ready"
+    pledges = pack(*[Pledge(name="a", commitment=bytes(32), signature=bytes(64)).encode()] * 3)
+    assert len(sealing.read_pledges(pledges)) == 3

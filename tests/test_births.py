@@ -1,0 +1,445 @@
+"""Everything that a figure rests on is checked where it is born, and what was checked is what is kept.
+
+The list of constructors, functions and methods is not written here: it is read from what the two packages export, so a
+new one without a specimen fails. Each parameter of each specimen is given everything it must not be taken for, and its
+own value in every type that holds it exactly; the oracle is the same call with plain numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lrdp.accounting
+import lrdp.ledger
+from lrdp.accounting import (
+    Adjacency,
+    Answer,
+    Budget,
+    Calibrated,
+    FixedSizeGaussian,
+    FixedSizeWithReplacementGaussian,
+    Fleet,
+    Gaussian,
+    Mechanism,
+    Option,
+    Plan,
+    PldAccountant,
+    PoissonGaussian,
+    PrivacySpent,
+    RenyiAccountant,
+    RenyiFilter,
+    ReservedSlots,
+    SampledGaussian,
+    SteadyAccountant,
+    TaylorAccountant,
+    Training,
+    TruncatedPoissonGaussian,
+    least_noise,
+    most_rounds,
+    options,
+    quietest_batch,
+)
+from lrdp.accounting.conversion import checked_orders
+from lrdp.errors import InvalidInput
+from lrdp.ledger import OrdersChoice, Policy, ReceivedModel, Request, SlotsChoice
+from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule, PeersRule, Retries
+
+STEP = FixedSizeGaussian(dataset_size=120, batch_size=32, noise_multiplier=4.0)
+BUDGET, SPENT = Budget(epsilon=8.0, delta=0.125), PrivacySpent(epsilon=0.5, delta=0.125)
+ADJACENCY, HISTORY, WEIGHTS = Adjacency.ADD_REMOVE, {STEP: 100}, {8.0: 0.5, 16.0: 0.25}
+SAMPLED = {"dataset_size": 120, "batch_size": 32, "noise_multiplier": 4.0}
+ASKED = {"history": HISTORY, "delta": 0.125}
+TRAINING = Training(dataset_size=120, batch_size=32, rounds=2, local_steps=3, budget=BUDGET)
+EXACT = RenyiAccountant(adjacency=ADJACENCY)
+FILTER = RenyiFilter(budget=BUDGET, adjacency=ADJACENCY, weights=WEIGHTS)
+SLOTS = ReservedSlots(budget=BUDGET, adjacency=ADJACENCY, slots=HISTORY)
+OPTION = Option(
+    accountant=EXACT, mechanism=STEP, spent=SPENT, one_round=SPENT, rounds_affordable=3, rounds_at_equal_noise=3
+)
+FLEET = Fleet.from_histories([HISTORY], ADJACENCY)
+MODEL = ReceivedModel(digest="0" * 64, size=120, largest_weight=0.5)
+CHOICES = {
+    "filter": {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY},
+    "state": {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY},
+    "admit": {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY, "charge": (STEP, 100)},
+}
+ACCOUNTANT = {"epsilon": ASKED, "delta": {"history": HISTORY, "epsilon": 0.5}}
+RENYI = {**ACCOUNTANT, "divergence": {"history": HISTORY, "orders": np.array([2.0, 8.0])}}
+MECHANISM = {"dominating_pair": {"adjacency": ADJACENCY}, "with_noise": {"noise_multiplier": 4.0}}
+ORDERS = OrdersChoice(weights=WEIGHTS)
+POLICY = {
+    "identity": Identity(client="a", unit="patient", max_rows_per_unit=2),
+    "budget": BudgetRule(total=BUDGET, adjacency=ADJACENCY, per_run=BUDGET),
+    "mechanism": MechanismRule(costliest=STEP, clip_norm=0.5, min_clip_norm=0.25, max_steps_per_round=100),
+    "model": ModelRule(max_bytes=100, max_abs_weight=0.5),
+    "peers": PeersRule(),
+}
+NO_FIGURE = {"metrics": (), "text": "", "source": "", "lines": {}}
+REQUEST = Request(
+    run="run", round=3, model=MODEL, config_digest="0" * 64, mechanism=STEP, steps=100, clip_norm=0.5
+)  # fmt: skip
+
+
+def specimen(kind: Callable[..., Any], arguments: dict[str, Any], **methods: dict[str, Any]) -> dict[str, Any]:
+    """A call that works, and calls that work of the methods of what it makes."""
+    made = {kind.__name__: (kind, arguments)}
+    value = kind(**arguments) if inspect.isclass(kind) else None
+    return made | {f"{kind.__name__}.{name}": (getattr(value, name), each) for name, each in methods.items()}
+
+
+SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    **specimen(PrivacySpent, {"epsilon": 0.5, "delta": 0.125, "order": 8.0, "at_edge": False}),
+    **specimen(Budget, {"epsilon": 0.5, "delta": 0.125}),
+    **specimen(Answer, {"admitted": True, "guaranteed": SPENT, "spent": SPENT}),
+    **specimen(Calibrated, {"mechanism": STEP, "spent": SPENT}),
+    **specimen(Gaussian, {"noise_multiplier": 4.0}, **MECHANISM),
+    **specimen(SampledGaussian, SAMPLED, with_noise=MECHANISM["with_noise"]),
+    **specimen(FixedSizeGaussian, SAMPLED, **MECHANISM),
+    **specimen(FixedSizeWithReplacementGaussian, SAMPLED, **MECHANISM),
+    **specimen(PoissonGaussian, SAMPLED, **MECHANISM),
+    **specimen(TruncatedPoissonGaussian, {**SAMPLED, "cap": 100}, **MECHANISM),
+    **specimen(RenyiAccountant, {"adjacency": ADJACENCY}, **RENYI),
+    **specimen(TaylorAccountant, {"adjacency": ADJACENCY, "terms": 4}, **RENYI),
+    **specimen(PldAccountant, {"adjacency": ADJACENCY}, **ACCOUNTANT),
+    **specimen(SteadyAccountant, {"adjacency": ADJACENCY}, **ACCOUNTANT),
+    **specimen(
+        RenyiFilter,
+        {"budget": BUDGET, "adjacency": ADJACENCY, "weights": WEIGHTS, "history": HISTORY},
+        charge={"mechanism": STEP, "steps": 100},
+        answer={"admitted": True},
+        committed={"budget": BUDGET, "adjacency": ADJACENCY, "plan": HISTORY},
+    ),
+    **specimen(
+        ReservedSlots,
+        {"budget": BUDGET, "adjacency": ADJACENCY, "slots": HISTORY, "used": {STEP: 3}},
+        charge={"mechanism": STEP, "steps": 90},
+        answer={"admitted": True},
+        reserve={"budget": BUDGET, "adjacency": ADJACENCY, "slots": HISTORY},
+        left={"mechanism": STEP},
+    ),
+    **specimen(
+        Fleet,
+        {name: getattr(FLEET, name) for name in ("adjacency", "mechanisms", "starts", "numbers", "steps")},
+        epsilons={"delta": 0.125},
+        from_histories={"histories": [HISTORY], "adjacency": ADJACENCY},
+    ),
+    **specimen(Training, {"dataset_size": 120, "batch_size": 32, "rounds": 2, "local_steps": 3, "budget": BUDGET}),
+    **specimen(Option, {field.name: getattr(OPTION, field.name) for field in fields(Option)}),
+    **specimen(Plan, {"training": TRAINING, "options": (OPTION,)}, at_equal_noise={"option": OPTION}),
+    **specimen(options, {"training": TRAINING}),
+    **specimen(least_noise, {"mechanism": STEP, "steps": 100, "budget": BUDGET, "accountant": EXACT}),
+    **specimen(most_rounds, {"mechanism": STEP, "steps_per_round": 3, "budget": BUDGET, "accountant": EXACT}),
+    **specimen(
+        quietest_batch,
+        {
+            "with_batch": lambda size: FixedSizeGaussian(dataset_size=120, batch_size=size, noise_multiplier=4.0),
+            "largest": 16,
+            "steps": 100,
+            "budget": BUDGET,
+            "accountant": EXACT,
+        },
+    ),
+    **specimen(
+        OrdersChoice,
+        {"weights": WEIGHTS},
+        **CHOICES,
+        committed={"budget": BUDGET, "adjacency": ADJACENCY, "plan": HISTORY},
+        hedged={"budget": BUDGET, "adjacency": ADJACENCY, "costliest": STEP},
+        decode={"text": ORDERS.encode().partition(" ")[2]},
+    ),
+    **specimen(SlotsChoice, {"slots": HISTORY}, **CHOICES, decode={"text": SlotsChoice(slots=HISTORY).encode()[6:]}),
+    **specimen(ReceivedModel, {"digest": "0" * 64, "size": 120, "largest_weight": 0.5}),
+    **specimen(Request, {field.name: getattr(REQUEST, field.name) for field in fields(Request)}),
+    **specimen(Policy, {**POLICY, **NO_FIGURE}, where={"key": "budget.epsilon"}),
+    **specimen(Identity, {"client": "a", "unit": "patient", "max_rows_per_unit": 2}),
+    **specimen(BudgetRule, {"total": BUDGET, "adjacency": ADJACENCY, "per_run": BUDGET}),
+    **specimen(MechanismRule, {"costliest": STEP, "clip_norm": 0.5, "min_clip_norm": 0.25, "max_steps_per_round": 100}),
+    **specimen(ModelRule, {"max_bytes": 100, "max_abs_weight": 0.5}),
+    **specimen(
+        PeersRule,
+        {
+            "registry_sha256": "0" * 64,
+            "server_keys": ("0" * 64,),
+            "min_roster": 3,
+            "retries": Retries.SAME_ROSTER,
+        },
+    ),
+}
+
+# Abstract, or made of bytes, files and keys that have checks and tests of their own.
+WITHOUT_FIGURES = {
+    *("Accountant", "Adjacency", "Filter", "History", "Mechanism", "FilterChoice", "Books", "Head", "Ledger", "Point"),
+    *("Receipt", "Refusal", "Reply", "SigningKey", "State", "adopt_head", "parse_policy", "read_policy"),
+    *("rotate_key", "void"),
+}
+# Internal to the fleet's view, made of arrays that the fleet itself made.
+WITHOUT_SPECIMEN = {"Fleet.curves", "Fleet.divergences", "SampledGaussian.dominating_pair"}
+FREE = {(name, text) for name in ("Policy", "Policy.where") for text in (*NO_FIGURE, "task", "key")} | {
+    ("OrdersChoice.decode", "text"),
+    ("SlotsChoice.decode", "text"),
+    ("Fleet.from_histories", "histories"),
+    ("Plan.at_equal_noise", "option"),
+    ("OrdersChoice.admit", "charge"),  # a pair, whose halves are those of RenyiFilter.charge
+    ("SlotsChoice.admit", "charge"),
+}
+
+
+def exported() -> Iterator[str]:
+    """Every public constructor, function and method with parameters that a figure may rest on."""
+    for package in (lrdp.accounting, lrdp.ledger):
+        for name in set(package.__all__) - WITHOUT_FIGURES:
+            value = getattr(package, name)
+            yield name
+            members = inspect.getmembers(value, callable) if inspect.isclass(value) else []
+            for method, each in members:
+                parameters = set(inspect.signature(each).parameters) - {"self"} if method[0] != "_" else set()
+                if parameters and f"{name}.{method}" not in WITHOUT_SPECIMEN:
+                    yield f"{name}.{method}"
+
+
+def test_nothing_that_is_exported_was_forgotten() -> None:
+    rules = {"Identity", "BudgetRule", "MechanismRule", "ModelRule", "PeersRule"}
+    assert set(exported()) | rules == set(SPECIMENS)
+    for name, (kind, arguments) in SPECIMENS.items():
+        parameters = set(inspect.signature(kind).parameters)
+        assert parameters - {"self"} - set(arguments) <= {"task"}, name
+
+
+# --- what must not be taken for it ----------------------------------------------------------------------------------
+
+
+class Text(str):
+    """A text that says of itself that it is something else."""
+
+    __slots__ = ()
+    value = "replace-one"
+
+
+class Other(Enum):
+    """Another enumeration with the same members."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"
+
+
+class WideInt(int):
+    """An int that may answer differently each time."""
+
+
+class WideFloat(float):
+    """A float that may answer differently each time."""
+
+
+def look_alike(value: object) -> object:
+    """Has every attribute of ``value``, and ``isinstance`` takes it for one."""
+
+    class Double:
+        __class__ = property(lambda self: type(value))  # type: ignore[assignment]
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(value, name)
+
+        def __index__(self) -> int:
+            return 3
+
+        def __float__(self) -> float:
+            return 0.5
+
+    return Double()
+
+
+def disguises(valid: object) -> list[object]:
+    """A value of a type that was derived from that of ``valid``, to answer differently."""
+    if type(valid) not in (Budget, PrivacySpent, Training, Option, ReceivedModel, BudgetRule, MechanismRule):
+        return []
+    kind = type(type(valid).__name__, (type(valid),), {})
+    return [kind(**{field.name: getattr(valid, field.name) for field in fields(valid)})]
+
+
+def wrong_for(valid: object) -> list[object]:
+    """Whatever is not of the type of ``valid``, and looks like it."""
+    wrong: list[object] = [
+        *disguises(valid),
+        None,
+        b"x",
+        object(),
+        Other.REPLACE_ONE,
+        look_alike(valid),
+        1j,
+        type,
+        10**5000,
+    ]
+    wrong += [] if type(valid) is str else ["replace-one", "bogus", "", Text("add-remove")]
+    wrong += [] if type(valid) is bool else [True, np.True_]
+    if type(valid) in (int, float):
+        wrong += [str(valid), Decimal(1), Fraction(1, 2), np.array(valid), [valid], float("nan"), -1, np.float64("nan")]
+        wrong += [WideInt(3), WideFloat(0.5), np.timedelta64(3), np.datetime64(3, "s")]
+    else:
+        wrong += [3, 0.5, np.float64(0.5), [valid], {"a": 1}, (None,)]
+    if type(valid) is int:
+        wrong += [3.0, np.float32(3.0)]
+    if isinstance(valid, Mapping):
+        key, item = next(iter(valid.items()))
+        wrong += [{key: each} for each in (None, "3", True, Decimal(1), look_alike(item))]
+        wrong += [{each: item} for each in (None, "fixed-size", look_alike(key))]
+    return wrong
+
+
+def parameters() -> list[tuple[str, str]]:
+    return [
+        (name, each) for name, (_, arguments) in SPECIMENS.items() for each in arguments if (name, each) not in FREE
+    ]
+
+
+def is_allowed(name: str, parameter: str, valid: object, value: object) -> bool:
+    """The few values of another type that are right: no order, nothing charged so far, the NaN of a bound."""
+    if value is None:
+        return (name, parameter) == ("PrivacySpent", "order")
+    if type(value) in (float, np.float64) and np.isnan(value):
+        return parameter == "largest_weight" or (name, parameter) == ("PrivacySpent", "epsilon")
+    return callable(valid) and callable(value)
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters())
+def test_what_only_looks_like_it_is_refused_at_birth(name: str, parameter: str) -> None:
+    kind, arguments = SPECIMENS[name]
+    valid = arguments[parameter]
+    for value in wrong_for(valid):
+        if is_allowed(name, parameter, valid, value):
+            continue
+        with pytest.raises(InvalidInput) as caught:
+            kind(**{**arguments, parameter: value})
+        assert str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["replace-one", "bogus", None, Text("replace-one"), Other.REPLACE_ONE])
+def test_the_refusal_says_what_to_pass(text: object) -> None:
+    with pytest.raises(InvalidInput, match=r"adjacency must be .*Adjacency\.ADD_REMOVE, Adjacency\.REPLACE_ONE"):
+        RenyiAccountant(adjacency=text)  # type: ignore[arg-type]
+
+
+def test_a_comparison_by_identity_takes_a_text_for_the_other_adjacency() -> None:
+    """The control: what a check by ``isinstance`` or by equality would let through."""
+    double = look_alike(Adjacency.REPLACE_ONE)
+    assert isinstance(double, Adjacency)
+    assert Text("replace-one") == Adjacency.REPLACE_ONE.value
+    assert double is not Adjacency.REPLACE_ONE, "so it would be accounted as add-remove"
+
+
+def test_a_mechanism_whose_cost_is_proved_cannot_be_derived_from() -> None:
+    with pytest.raises(InvalidInput, match="must not derive from FixedSizeGaussian"):
+
+        class Cheaper(FixedSizeGaussian):
+            probability = 1e-9
+
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Mechanism):
+        pass
+
+    with pytest.raises(InvalidInput, match="Own has no cost"):
+        EXACT.epsilon({Own(noise_multiplier=1.0): 1}, 1e-5)
+
+
+# --- numbers are kept as they were checked --------------------------------------------------------------------------
+
+INTEGERS = [np.dtype(code).type for code in np.typecodes["AllInteger"]]
+FLOATS = [np.dtype(code).type for code in np.typecodes["Float"]]
+
+
+def narrow(value: Any, kind: type[Any]) -> Any:
+    """Every number in ``value`` that ``kind`` holds exactly, as a ``kind``."""
+    if isinstance(value, Mapping):
+        return {narrow(key, kind): narrow(item, kind) for key, item in value.items()}
+    if type(value) is tuple:
+        return tuple(narrow(item, kind) for item in value)
+    if type(value) is float or (type(value) is int and kind in INTEGERS):
+        return kind(value) if kind in FLOATS or type(value) is int else value
+    return value
+
+
+def numbers_in(value: object) -> Iterator[object]:
+    """Every number that a value holds, however deep."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in fields(value)]
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from numbers_in(each)
+    elif isinstance(value, int | float | np.number):
+        yield value
+
+
+@pytest.mark.parametrize("name", [name for name in SPECIMENS if name not in ("options", "Fleet")])
+def test_a_fixed_width_number_is_the_plain_number_it_was_checked_as(name: str) -> None:
+    kind, arguments = SPECIMENS[name]
+    plain = kind(**arguments)
+    for width in (*INTEGERS, *FLOATS):
+        made = kind(**{each: narrow(value, width) for each, value in arguments.items()})
+        assert repr(made) == repr(plain), width
+        assert {type(number) for number in numbers_in(made)} <= {int, float, bool, np.float64}
+        if inspect.isclass(kind):
+            assert {type(number) for number in numbers_in(made)} <= {int, float, bool}
+
+
+def test_as_many_steps_as_a_narrow_number_holds_are_not_multiplied_in_it() -> None:
+    step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.427)
+    accountants = [EXACT, PldAccountant(adjacency=ADJACENCY), TaylorAccountant(adjacency=ADJACENCY)]
+    for accountant in accountants:
+        wide = accountant.epsilon({step: 30_000}, 1e-5)
+        assert accountant.epsilon({step: np.int16(30_000)}, np.float64(1e-5)) == wide
+    assert EXACT.epsilon({step: 30_000}, 1e-5).epsilon > 11
+    plan = Training(
+        dataset_size=5000, batch_size=np.uint8(128), rounds=np.int16(300), local_steps=np.int16(200), budget=BUDGET
+    )
+    assert plan.steps == 60_000
+
+
+def test_a_filter_charged_in_narrow_numbers_books_what_it_admits() -> None:
+    budget, step = (
+        Budget(epsilon=3.0, delta=1e-5),
+        FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=8.0),
+    )
+    narrow_filter = wide_filter = RenyiFilter(budget=budget, adjacency=ADJACENCY, weights={12.0: 1.0})
+    admitted = 0
+    for _ in range(60):
+        narrow_filter, answer = narrow_filter.charge(step, np.uint8(200))
+        wide_filter, expected = wide_filter.charge(step, 200)
+        admitted += 200 * answer.admitted
+        assert answer == expected
+    assert narrow_filter.history == {step: admitted}
+    assert not answer.admitted, "the budget ends, however the steps are counted"
+    slots = ReservedSlots(budget=Budget(epsilon=50.0, delta=1e-5), adjacency=ADJACENCY, slots={step: np.int16(300)})
+    slots, first = slots.charge(step, np.uint8(200))
+    slots, second = slots.charge(step, np.uint8(200))
+    assert (first.admitted, second.admitted, slots.used) == (True, False, {step: 200})
+
+
+def test_columns_of_unsigned_numbers_are_no_way_around_the_checks() -> None:
+    starts = np.array([0, 2, 1], dtype=np.uint64)
+    with pytest.raises(InvalidInput, match="must not decrease"):
+        Fleet(adjacency=ADJACENCY, mechanisms=(STEP,), starts=starts, numbers=np.array([0]), steps=np.array([5]))
+    huge = np.array([2**64 - 1], dtype=np.uint64)
+    with pytest.raises(InvalidInput, match="at least 1"):
+        Fleet(adjacency=ADJACENCY, mechanisms=(STEP,), starts=np.array([0, 1]), numbers=np.array([0]), steps=huge)
+
+
+@pytest.mark.parametrize("orders", [None, "8", [[2.0]], [1.0], [float("nan")], [True], [2.0, 1e9], np.array(["a"])])
+def test_orders_that_are_none_are_refused(orders: object) -> None:
+    with pytest.raises(InvalidInput):
+        checked_orders(orders)  # type: ignore[arg-type]
+
+
+def test_a_digest_is_a_text() -> None:
+    with pytest.raises(InvalidInput):
+        ReceivedModel(digest=sha256(b"").digest(), size=1, largest_weight=0.0)  # type: ignore[arg-type]

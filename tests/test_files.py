@@ -1,0 +1,253 @@
+"""Files: nothing is read without an end, and what is called durable is on disk before its name is."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from integrity.parties import federation, identity
+from ledger.worlds import POLICY
+from lrdp import files
+from lrdp.commands.fleet import reports_in
+from lrdp.commands.integrity import _lines, _read_registry
+from lrdp.commands.ledger import _read_head
+from lrdp.errors import InvalidInput, LrdpError
+from lrdp.federation.archive import Archive
+from lrdp.federation.standing import Standing
+from lrdp.integrity import keys
+from lrdp.ledger import SigningKey, read_policy
+from lrdp.ledger.export import verify
+from lrdp.ledger.fleet import FleetBooks
+from lrdp.ledger.starting import Home
+from lrdp.ledger.store import Store
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "policy": read_policy,
+    "ledger": Store,
+    "ledger or export": verify,
+    "ledger's key": SigningKey.read,
+    "identity": keys.load,
+    "registry": _read_registry,
+    "head": _read_head,
+    "receipts": lambda path: list(_lines(path)),
+    "reports": reports_in,
+    "fleet": FleetBooks.load,
+}
+
+
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def _loop(path: Path) -> Path:
+    path.symlink_to(path)
+    return path
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    (path / "another").mkdir()
+    return path
+
+
+NO_FILES: dict[str, Callable[[Path], Path]] = {
+    "a pipe without a writer": _pipe,
+    "a device without an end": lambda _: Path("/dev/zero"),
+    "a link to itself": _loop,
+    "a folder": _folder,
+    "nothing": lambda path: path,
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_file_is_refused_at_once_with_a_sentence(reader: str, kind: str, tmp_path: Path) -> None:
+    path = NO_FILES[kind](tmp_path / "given")
+    with pytest.raises(LrdpError) as caught:
+        READERS[reader](path)
+    assert str(caught.value).endswith(".")
+
+
+def test_a_file_is_read_up_to_its_limit_and_not_beyond(tmp_path: Path) -> None:
+    path = tmp_path / "given"
+    path.write_bytes(b"x" * 100)
+    assert files.read(path, 100) == b"x" * 100
+    with pytest.raises(OSError, match="it has 100 bytes, and 99 is the most"):
+        files.read(path, 99)
+    assert files.read(Path("/proc/self/status"), 1 << 16), "files that say they are empty are read all the same"
+    with pytest.raises(OSError, match="is the most"):
+        files.read(Path("/proc/self/status"), 20)
+
+
+def test_lines_have_a_limit_each(tmp_path: Path) -> None:
+    (tmp_path / "given").write_bytes(b"ab\n\ncd")
+    with files.opened(tmp_path / "given") as file:
+        assert list(files.lines(file, 3)) == [b"ab\n", b"\n", b"cd"]
+    with files.opened(tmp_path / "given") as file, pytest.raises(OSError, match="a line of more than 2 bytes"):
+        list(files.lines(file, 2))
+
+
+# ---------------------------------------- keys
+def _client_key(path: Path) -> Callable[[], object]:
+    SigningKey.generate().write(path)
+    return lambda: SigningKey.read(path)
+
+
+def _identity_key(path: Path) -> Callable[[], object]:
+    keys.save(identity("bank"), path)
+    return lambda: keys.load(path)
+
+
+KEYS = {"client.pem, administrator.pem": _client_key, "identity.pem": _identity_key}
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o602, 0o610, 0o777])
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_that_others_may_use_is_refused_with_what_to_do(kind: str, mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    read = KEYS[kind](path)
+    path.chmod(mode)
+    with pytest.raises(InvalidInput, match=rf"mode {mode:o}, .*chmod 600 {path}"):
+        read()
+    for private in (0o600, 0o400):
+        path.chmod(private)
+        read()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_of_another_user_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "key.pem"
+    read = KEYS[kind](path)
+    os.chown(path, 4242, 4242)
+    read()  # root reads anybody's
+    monkeypatch.setattr(os, "geteuid", lambda: 1717)
+    with pytest.raises(InvalidInput, match="belongs to user 4242"):
+        read()
+    os.chown(path, 0, 0)
+    read()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_is_its_owner_s_whatever_the_umask(kind: str, umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        KEYS[kind](tmp_path / "key.pem")()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "key.pem").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["key.pem"]
+
+
+# ---------------------------------------- durability
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What reaches the disk, and what gets its name, in their order."""
+    order: list[str] = []
+
+    def noting(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object, **more: object) -> object:
+            kind = name
+            if name == "fsync":
+                kind = "folder" if stat.S_ISDIR(os.fstat(given[0]).st_mode) else "file"  # type: ignore[arg-type]
+            order.append(kind)
+            return real(*given, **more)
+
+        return call
+
+    for name in ("fsync", "replace", "link"):
+        monkeypatch.setattr(os, name, noting(name, getattr(os, name)))
+    return order
+
+
+def _policy(folder: Path) -> object:
+    return files.write_new(Home(folder=folder).policy, POLICY.encode(), files.PUBLIC)
+
+
+def _heads(folder: Path) -> Callable[[], object]:
+    archive = Archive(folder, federation(3, size=5).session)
+    return archive.save_heads
+
+
+def _standing(folder: Path) -> Callable[[], object]:
+    standing = Standing(folder)
+    return lambda: standing.wait_with(3, 1)
+
+
+NEW: dict[str, Callable[[Path], object]] = {
+    "client.pem": lambda folder: SigningKey.generate().write(folder / "client.pem"),
+    "identity.pem": lambda folder: keys.save(identity("bank"), folder / "identity.pem"),
+    "policy.toml": _policy,
+}
+REPLACED: dict[str, Callable[[Path], Callable[[], object]]] = {"heads.json": _heads, "waiting": _standing}
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_new_file_is_on_disk_before_its_name_and_its_name_before_the_call_returns(
+    name: str, tmp_path: Path, noted: list[str]
+) -> None:
+    NEW[name](tmp_path)
+    assert noted == ["file", "link", "folder"]
+    with pytest.raises((InvalidInput, FileExistsError)):
+        NEW[name](tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_file_is_replaced_only_by_one_that_is_on_disk(name: str, tmp_path: Path, noted: list[str]) -> None:
+    write = REPLACED[name](tmp_path)
+    noted.clear()
+    write()
+    assert noted == ["file", "replace", "folder"]
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    """On a disk that is full: in a process of its own, since the limit is a process's."""
+    path = tmp_path / "kept"
+    files.replace(path, b"before", files.OWNER_ONLY)
+
+    def write() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+        try:
+            files.replace(path, bytes(4096), files.OWNER_ONLY)
+        except OSError:
+            os._exit(7)
+
+    child = os.fork()
+    if child == 0:
+        write()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert path.read_bytes() == b"before"
+    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_process_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    path, size = tmp_path / "kept", 200_000
+    code = (
+        "import itertools, pathlib; from lrdp import files\n"
+        f"path = pathlib.Path({str(path)!r})\n"
+        f"for number in itertools.count(1): files.replace(path, bytes([number % 251]) * {size}, 0o600)"
+    )
+    files.replace(path, bytes(size), files.OWNER_ONLY)
+    for wait in (0.3, 0.35, 0.4, 0.45, 0.5):
+        writer = subprocess.Popen([sys.executable, "-c", code])
+        time.sleep(wait)
+        writer.kill()
+        writer.wait()
+        data = path.read_bytes()
+        assert len(data) == size
+        assert len(set(data)) == 1
