@@ -301,7 +301,7 @@ def _ledger() -> dict[str, Decoder]:
         "encoding.decode_word": (as_text(encoding.decode_word), b"a%20b"),
         "encoding.decode_history": (as_text(encoding.decode_history), b"3*" + mechanism),
         "events.decode_terms": (as_text(events.decode_terms), terms),
-        "heads.decode_successors": (as_text(decode_successors), b"a:b"),
+        "heads.decode_successors": (as_text(decode_successors), b"%b:%b" % (b"0" * 64, b"1" * 128)),
         "rounds.read_rounds": (rounds, entries[2][0]),
     }
     made = {f"ledger.{name}": Decoder(read=read, sample=data) for name, (read, data) in known.items()}

@@ -14,6 +14,20 @@ from hostile.measure import WORK, outcome, peak
 SMALL = 2 << 20  # what any refusal may take beside: buffers, and a registry's worth of objects
 QUICK = ("zeros", "ones", "tiny parts", "newlines", "a long key of TOML", "a bomb")
 
+_LONGER = ("its own, again and again", "its own, and zeros", "its own, and spaces")
+_HALF = "half of its own, and digits"
+TAKEN = {
+    # A frame, whose parts others read, and the bytes that follow it in the stream.
+    "federation.sockets.receive": ("a guard's first words", *_LONGER, _HALF),
+    # Any number of parts, which others read.
+    "integrity.encoding.unpack": ("nested lengths",),
+    # SQLite reads as many pages as it wrote, and here only those of the entries, which are checked one by one.
+    "ledger.export.verify of a ledger ": (*_LONGER, _HALF),
+    # JSON that ends in spaces.
+    "federation.archive.Archive ": ("its own, and spaces",),
+}
+"""What may be taken after all: it means what the first bytes mean, or nothing yet."""
+
 
 def test_no_reader_is_forgotten() -> None:
     known = {name for name in table() if not name.endswith(" ")}
@@ -27,12 +41,12 @@ def test_what_a_decoder_is_given_here_as_its_own_is_its_own(name: str) -> None:
     assert (outcome(table()[name], table()[name].sample) == "taken") is not name.endswith(refused_anyway)
 
 
-def _refused_cheaply(name: str, data: bytes) -> None:
+def _refused_cheaply(name: str, kind: str, data: bytes, most: int) -> None:
     decoder = table()[name]
     said: list[str] = []
-    decoder_peak = peak(lambda: said.append(outcome(decoder, data)))
-    assert said != ["taken"] or decoder.takes_anything, name
-    assert decoder_peak <= 2 * len(data) + SMALL, (name, decoder_peak / len(data))
+    taken = peak(lambda: said.append(outcome(decoder, data)))
+    assert said != ["taken"] or decoder.takes_anything or kind in TAKEN.get(name, ()), (name, kind)
+    assert taken <= 2 * most + SMALL, (name, kind, taken / most)
 
 
 @pytest.mark.parametrize("kind", QUICK)
@@ -40,7 +54,7 @@ def test_sixteen_mebibytes_are_refused_by_every_decoder_within_twice_their_size(
     data = COMMON[kind](MANY)
     assert len(data) == MANY
     for name in table():
-        _refused_cheaply(name, data)
+        _refused_cheaply(name, kind, data, MANY)
 
 
 @pytest.mark.slow
@@ -49,16 +63,13 @@ def test_sixteen_mebibytes_are_refused_by_every_decoder_within_twice_their_size(
 @pytest.mark.parametrize("size", [MANY, MANY + 1, MANY // 4], ids=["16 MiB", "a byte more", "4 MiB"])
 def test_every_hostile_input_is_refused_by_every_decoder_within_twice_sixteen_mebibytes(kind: str, size: int) -> None:
     data = COMMON[kind](size)
-    for name, decoder in table().items():
-        said: list[str] = []
-        taken = peak(lambda decoder=decoder, said=said: said.append(outcome(decoder, data)))
-        assert said != ["taken"] or decoder.takes_anything, name
-        assert taken <= 2 * MANY + SMALL, (name, taken)
+    for name in table():
+        _refused_cheaply(name, kind, data, MANY)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [name for name in table() if name not in WORK])
 def test_a_decoder_s_own_bytes_made_long_are_refused_within_twice_their_size(name: str) -> None:
-    for _, data in own(table()[name], MANY):
-        _refused_cheaply(name, data)
+    for kind, data in own(table()[name], MANY):
+        _refused_cheaply(name, kind, data, MANY)

@@ -179,9 +179,9 @@ def test_a_succession_that_the_old_key_did_not_sign_is_no_report(tmp_path: Path)
     ledger.close()
     thief = SigningKey.generate()
     rotation = rotation_message(true.ledger, world.key.public, thief.public)
-    for signature in (thief.sign(rotation), "00" * 64, ""):
+    for signature, why in ((thief.sign(rotation), "not signed"), ("00" * 64, "not signed"), ("", "a successor is")):
         forged = true._replace(key=thief.public, successors=(Successor(thief.public, signature),))
-        with pytest.raises(InvalidInput, match="not signed"):
+        with pytest.raises(InvalidInput, match=why):
             read_report(forged.signed(thief))
     signed = true._replace(key=thief.public, successors=(Successor(thief.public, world.key.sign(rotation)),))
     assert read_report(signed.signed(thief)).keys == (world.key.public, thief.public), "control"

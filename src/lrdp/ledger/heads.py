@@ -7,6 +7,7 @@ two chains parted, to within a factor of two of the distance.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -16,6 +17,7 @@ from lrdp.ledger.keys import SigningKey, is_signed
 
 _LABEL: Final = "lrdp-head-1"
 MOST_ROTATIONS: Final = 32
+_SUCCESSOR: Final = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
 LONGEST_HEAD: Final = 16_384  # a head of 2^63 entries is shorter
 
 
@@ -136,8 +138,10 @@ class Head:
 
 
 def _successor(text: str) -> Successor:
-    key, signature = text.split(":", 2)
-    return Successor(key, signature)
+    found = _SUCCESSOR.fullmatch(text)
+    if found is None:
+        raise ValueError("a successor is a key and a signature in lower-case hexadecimal")
+    return Successor(found[1], found[2])
 
 
 def _point(text: str) -> Point:
