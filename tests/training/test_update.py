@@ -244,6 +244,13 @@ def test_plain_map_style_data_sets_of_numbers_and_dicts_work():
     assert vector(private_update(receipt(poisson()), task(dataset=Rows(), loss=loss)).delta).isfinite().all()
 
 
+def test_weights_that_run_away_end_as_finite_differences():
+    given = task(constants={"optimiser": Sgd(rate=Constant(rate=1e9), weight_decay=1e9)})
+    found = vector(private_update(receipt(steps=6), given).delta)
+    assert bool(found.isfinite().all())
+    assert float(found.abs().max()) == 0.0 or float(found.abs().max()) > 1e30, "control: they did run away"
+
+
 def test_dropout_in_the_model_is_allowed():
     given = task(model=nn.Sequential(nn.Linear(5, 30), nn.Dropout(0.5), nn.Linear(30, 3)))
     assert private_update(receipt(), given).steps == 2
