@@ -230,6 +230,19 @@ def test_a_record_that_fails_the_losses_check_leaves_its_slot_empty():
     assert not bool(batch[0][1:3].any())
 
 
+def test_a_first_record_that_lies_nowhere_is_left_out_like_any_other():
+    class Nowhere(TensorRecords):
+        def __getitem__(self, number):
+            record = super().__getitem__(number)
+            return tuple(part.to("meta") for part in record) if number == 0 else record
+
+        columns_at = None
+
+    given = task(dataset=check_records(Nowhere(*records()._columns), CrossEntropy(classes=3)))
+    assert list(given.dataset.left_out) == [0]
+    assert vector(private_update(receipt(), given).delta).isfinite().all()
+
+
 def test_plain_map_style_data_sets_of_numbers_and_dicts_work():
     class Rows:
         def __len__(self):
