@@ -451,7 +451,14 @@ def _told(made: Stage, clients: Sequence[Client], weights: Mapping[str, Tensor],
 
 def _client(layer: str, loss: str, dataset: Dataset) -> Client:
     measure = MEASURES[loss]
-    return Client(lambda: Aimable(layer, measure), measure if measure.own else measure.loss, dataset)
+    return Client(lambda: _begun_alike(layer, measure), measure if measure.own else measure.loss, dataset)
+
+
+def _begun_alike(layer: str, measure: Measure) -> Aimable:
+    """A client's own first weights are chance, and its rehearsal may fail on some: neighbours have the same ones."""
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return Aimable(layer, measure)
 
 
 def _attacked(layer: str, loss: str, aim: str, change: str) -> tuple[list[Client], dict[str, Tensor]]:

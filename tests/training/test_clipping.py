@@ -12,7 +12,9 @@ from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training import Constant, PublicConstants, Sgd, TensorRecords
 from lrdp.training.clipping import Lengths, coefficients, row_squares
+from lrdp.training.gradients import dense
 from lrdp.training.kernels import check_kernels, full_precision
+from lrdp.training.layers import Batched
 from lrdp.training.local_steps import _check_totals, prepared
 from lrdp.training.rounding import HEADROOM, Meeting, can_add_up, clip_target, meeting, meeting_limit
 from lrdp.training.sampling import Draw
@@ -237,3 +239,43 @@ def test_rounding_of_a_batch_of_thousands_stays_within_the_headroom():
     along = float(found @ truth / truth.norm())
     assert float((found - truth / truth.norm() * along).norm()) < HEADROOM[SINGLE]
     assert 0 <= 1 - along / float(truth.norm()) < 1e-4
+
+
+class Wavering:
+    """Gradients that come out longer when they are made again."""
+
+    made = 0
+
+    def rows(self, chosen):
+        self.made += 1
+        return torch.ones(4, 3)[chosen] * torch.tensor([[1.0], [1.0], [1.0 + 0.5 * (self.made > 1)], [1.0]])[chosen]
+
+
+def test_a_gradient_that_comes_out_longer_than_it_was_measured_has_no_weight(monkeypatch):
+    monkeypatch.setattr(dense, "KEPT_BYTES", 0)
+    kept = dense.multiplied_out(Wavering(), 4, 3, SINGLE).kept
+    total = torch.zeros(3)
+    kept.add_to(total, torch.ones(4))
+    assert total.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_an_update_of_more_rows_than_can_be_added_up_is_refused_before_anything_is_read():
+    class Many:
+        def __len__(self):
+            return 2_000_001
+
+        def __getitem__(self, number):
+            return torch.zeros(5), 0
+
+    mechanism = FixedSizeGaussian(dataset_size=2_000_001, batch_size=2_000_000, noise_multiplier=1.0)
+    given = task(dataset=Many(), loss=sum_of_squares)
+    with pytest.raises(InvalidInput, match="cannot be added up closely enough"), prepared(mechanism, given):
+        pass
+
+
+def test_which_tensors_have_a_row_for_each_example_is_learnt_from_made_up_batches_only():
+    known = Batched()
+    assert known.among("place", [torch.zeros(2)], 2) == (True,)
+    known.settle()
+    assert known.among("place", [torch.zeros(5)], 3) == (False,)
+    assert known.among("place", [torch.zeros(3)], 3) == (True,), "a private batch has left no trace"

@@ -230,6 +230,19 @@ def test_a_record_that_fails_the_losses_check_leaves_its_slot_empty():
     assert not bool(batch[0][1:3].any())
 
 
+def test_a_first_record_that_lies_nowhere_is_left_out_like_any_other():
+    class Nowhere(TensorRecords):
+        def __getitem__(self, number):
+            record = super().__getitem__(number)
+            return tuple(part.to("meta") for part in record) if number == 0 else record
+
+        columns_at = None
+
+    given = task(dataset=check_records(Nowhere(*records()._columns), CrossEntropy(classes=3)))
+    assert list(given.dataset.left_out) == [0]
+    assert vector(private_update(receipt(), given).delta).isfinite().all()
+
+
 def test_plain_map_style_data_sets_of_numbers_and_dicts_work():
     class Rows:
         def __len__(self):
@@ -242,6 +255,13 @@ def test_plain_map_style_data_sets_of_numbers_and_dicts_work():
         return functional.cross_entropy(model(batch["inputs"]), batch["label"], reduction="none")
 
     assert vector(private_update(receipt(poisson()), task(dataset=Rows(), loss=loss)).delta).isfinite().all()
+
+
+def test_weights_that_run_away_end_as_finite_differences():
+    given = task(constants={"optimiser": Sgd(rate=Constant(rate=1e9), weight_decay=1e9)})
+    found = vector(private_update(receipt(steps=6), given).delta)
+    assert bool(found.isfinite().all())
+    assert float(found.abs().max()) == 0.0 or float(found.abs().max()) > 1e30, "control: they did run away"
 
 
 def test_dropout_in_the_model_is_allowed():

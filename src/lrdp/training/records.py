@@ -74,7 +74,8 @@ def blank_record(dataset: Dataset) -> Any:
     problem: BaseException | None = None
     for number in range(min(_FIRST, len(dataset))):
         try:
-            record = _read(dataset, np.array([number]))
+            # Brought here, as every record will be: one that lies nowhere cannot be.
+            record = tree_map(lambda leaf: leaf.cpu(), _read(dataset, np.array([number])))
             found.setdefault(_form(record), []).append(record)
         except KeyboardInterrupt:
             raise
