@@ -70,6 +70,91 @@ def test_a_share_too_small_to_be_seen_still_taints():
     assert_trains_exactly(given, alone=True)
 
 
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        lambda losses, _: torch.where(losses > 50.0 * losses.median(), 0.0, losses),
+        lambda losses, _: losses * (1.0 + ((losses > 40.0).float().mean() > 0.9)),
+        lambda losses, inputs: losses * (1.0 + ((inputs > 90.0).any(0).sum() > 4)),
+    ],
+    ids=["the median of all", "how many are large", "whether any is large"],
+)
+def test_a_threshold_that_no_made_up_record_passes_is_found_where_examples_meet(loss_of):
+    """Losses stay as they are on every probe, whichever example is replaced; what they are compared with does not."""
+
+    def loss(given, batch):
+        return loss_of(CrossEntropy(classes=3)(given, batch), batch[0])
+
+    given = task(loss=loss)
+    assert "test_gate.py line" in check_gradients(fixed(), given).alone
+    assert_trains_exactly(given, alone=True)
+
+
+def test_what_examples_meet_in_does_not_matter_where_no_loss_comes_from_it():
+    class Reporting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model()
+
+        def forward(self, inputs):
+            self.seen = inputs.mean()
+            return self.inner(inputs)
+
+    assert_trains_exactly(task(model=Reporting()), alone=False)
+
+
+@pytest.mark.parametrize("look", [lambda x: x.tolist(), lambda x: x.detach().numpy(), lambda x: bool(x.any())])
+def test_values_are_looked_at_in_torch_or_outside_of_it(look):
+    def watching(_, inputs):
+        look(inputs)
+        return inputs * 1.0
+
+    assert "Changed, test_gate.py line" in check_gradients(fixed(), task(model=Changed(watching))).alone
+
+
+def test_what_is_kept_from_one_pass_to_the_next_is_refused():
+    class Remembering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.last = model(), torch.zeros(())
+
+        def forward(self, inputs):
+            kept, self.last = self.last, inputs.detach().sum()
+            return self.inner(inputs + 1e-3 * kept.to(inputs))
+
+    with pytest.raises(Unsupported, match=r"other examples of its batch|in a later pass"):
+        check_gradients(fixed(), task(model=Remembering()))
+
+
+class Joined(torch.autograd.Function):
+    """Each row for itself on the way there, all together on the way back."""
+
+    @staticmethod
+    def forward(_, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        return gradient + 1e-3 * gradient.sum(0)
+
+
+def test_examples_that_meet_on_the_way_back_alone_are_trained_one_by_one():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, inputs):
+            return self.second(Joined.apply(self.first(inputs)))
+
+    assert_trains_exactly(task(model=Model()), alone=True)
+
+
+def test_a_refusal_names_the_module_and_the_line_where_examples_meet():
+    with pytest.raises(Unsupported, match=r"they meet in Changed, test_gate\.py line \d+\. Keep examples along"):
+        check_gradients(fixed(), task(model=Changed(lambda _, inputs: inputs - inputs.mean(0))))
+
+
 def counts(_, inputs):
     logs = inputs.float().log()
     return logs - logs.mean(0)

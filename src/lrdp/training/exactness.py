@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lrdp.training.chance import same_chance, without_chance
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
-from lrdp.training.probes import same_chance, some_rows, without_chance
+from lrdp.training.probes import some_rows
 
 _CLOSE = 1e-9
 _NOTHING = 1e-13  # of the whole gradient: what is zero but for rounding, as the gradient of an attention's key bias
@@ -41,7 +42,7 @@ def gradients_of_each(engine: Engine, batch: Any, rows: int) -> list[Gradients]:
     """Each example's gradients by torch alone, with zeros where it has none."""
     found = []
     for row in range(rows):
-        with same_chance():
+        with same_chance(engine.device):
             own = engine.plain_gradients(some_rows(batch, slice(row, row + 1)))
         pairs = zip(engine.parameters.items(), own, strict=True)
         found.append({name: torch.zeros_like(p).detach() if g is None else g.detach() for (name, p), g in pairs})
@@ -69,7 +70,7 @@ def disagreement(engine: Engine, batch: Any, rows: Sequence[int]) -> str:
 
 def _differs(engine: Engine, batch: Any, rows: int, truth: Gradients) -> str:
     totals = {parameter: torch.zeros_like(parameter).detach() for parameter in engine.parameters.values()}
-    with same_chance():
+    with same_chance(engine.device):
         engine.accumulate(batch, rows, lambda _: _weights(engine, rows), totals)
     whole = sum(float(values.square().sum()) for values in truth.values()) ** 0.5
     for name, parameter in engine.parameters.items():
@@ -80,7 +81,7 @@ def _differs(engine: Engine, batch: Any, rows: int, truth: Gradients) -> str:
 
 
 def _too_short(engine: Engine, batch: Any, rows: int, truth: list[float]) -> str:
-    with same_chance():
+    with same_chance(engine.device):
         squares = engine.sweep(batch, rows).lengths.squares.tolist()
     holds = all(found >= true * (1.0 - _CLOSE) for found, true in zip(squares, truth, strict=True))
     return "" if holds else "the rules' norm of an example's gradient lies below torch's"
@@ -88,7 +89,7 @@ def _too_short(engine: Engine, batch: Any, rows: int, truth: list[float]) -> str
 
 def _of_batch(engine: Engine, batch: Any, rows: int) -> Gradients:
     """Torch's gradient of the weighted sum of a batch's losses: that of its examples, if none feels the others."""
-    with same_chance(), torch.enable_grad():
+    with same_chance(engine.device), torch.enable_grad():
         value = (engine.losses(batch, rows) * _weights(engine, rows)).sum()
         found: Sequence[Tensor | None] = torch.autograd.grad(value, [*engine.parameters.values()], allow_unused=True)
     pairs = zip(engine.parameters.items(), found, strict=True)

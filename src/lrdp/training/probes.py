@@ -101,23 +101,3 @@ def stir(model: nn.Module) -> None:
             if parameter.requires_grad:
                 size = max(_LEAST_SIZE, float(parameter.square().mean().sqrt()))
                 parameter.add_(torch.randn(parameter.shape, generator=source).to(parameter), alpha=_STIR * size)
-
-
-@contextmanager
-def without_chance(model: nn.Module) -> Iterator[None]:
-    """Dropout off, so that two passes can be compared; every module's own mode comes back afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-@contextmanager
-def same_chance() -> Iterator[None]:
-    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been."""
-    with torch.random.fork_rng():
-        torch.manual_seed(_PUBLIC_SEED)
-        yield
