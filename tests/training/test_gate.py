@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -364,3 +366,34 @@ def test_an_instances_own_forward_comes_back():
     own = given[1].forward = lambda inputs, layer=given[1]: type(layer).forward(layer, inputs) * 2.0
     check_gradients(fixed(), task(model=given))
     assert vars(given[1])["forward"] is own
+
+
+# ----------------------------------------------------------------------------------------------- after the gate, pinned
+class Sometimes(nn.Module):
+    """Once it is ``woken``, an example with a large value is seen as two shorter ones: no check could have known."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.woken = nn.Linear(5, 5), False
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, inputs):
+        if self.woken and bool((inputs > 50.0).any()):
+            inner = self.inner(torch.cat([inputs, inputs])).view(2, *inputs.shape).mean(0)
+        else:
+            inner = self.inner(inputs)
+        return self.head(inner)
+
+
+def test_a_pass_with_other_shapes_than_were_checked_leaves_out_the_record_that_caused_them():
+    inputs, labels = records().columns_at(torch.arange(RECORDS).numpy())
+    inputs[3] = 60.0
+    given = task(model=Sometimes(), dataset=TensorRecords(inputs, labels))
+    given = replace(given, checked=check_gradients(fixed(), given))
+    assert not given.checked.alone
+    expected, _ = trained_sum(given, [EMPTY, 5, 9])
+    asleep, _ = trained_sum(given, [3, 5, 9])
+    given.model.woken = True
+    awake, _ = trained_sum(given, [3, 5, 9])
+    assert torch.equal(awake, expected)
+    assert not torch.equal(asleep, expected)

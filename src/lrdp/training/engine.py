@@ -20,6 +20,7 @@ from lrdp.training.inspection import check, plan
 from lrdp.training.kernels import check_kernels, full_precision
 from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
 from lrdp.training.rounding import HEADROOM
+from lrdp.training.shapes import Shapes
 from lrdp.training.tape import Tape
 
 # Beyond it the square of an output, and a mean of some of them, may leave float32: as good as infinite.
@@ -43,6 +44,7 @@ class Engine:
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
         self.model, self._loss, self.forward_dtype = model, loss, forward_dtype
         self._plan, self.batched = plan(model), Batched()
+        self.shapes: Shapes | None = None
         with full_precision():
             check_kernels(self.device, self.dtype)
         self._handles: list[RemovableHandle] = []
@@ -77,7 +79,10 @@ class Engine:
     def sweep(self, batch: Batch, rows: int) -> Tape:
         """One forward and one backward pass: the gradients measured, their weighted sum still to be taken."""
         tape = Tape(rows, self.device)
-        tape.sweep(self._forward(tape, batch))
+        losses = self._forward(tape, batch)
+        if self.shapes is not None:
+            self.shapes.demand(rows, tape.shapes)
+        tape.sweep(losses)
         return tape
 
     def accumulate(self, batch: Batch, rows: int, weigh: Weigh, totals: Totals) -> Lengths:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lrdp.errors import InvalidInput, LrdpError, Unsupported
 from lrdp.training.checked import CheckedGradients, Peaks
@@ -27,6 +27,7 @@ from lrdp.training.independence import feels_others, refuse_mixing
 from lrdp.training.memory import LiveBytes
 from lrdp.training.probes import PROBE_ROWS, doubled, made_up, probes, some_rows, stirred, twin
 from lrdp.training.records import Reader
+from lrdp.training.shapes import Shapes
 from lrdp.training.task import Task
 
 _LOG = logging.getLogger("lrdp.training")
@@ -42,7 +43,7 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     """
     subject = _subject(engine, task, reader)
     if task.checked is not None and task.checked.subject == subject:
-        engine.batched = task.checked.batched
+        engine.batched, engine.shapes = task.checked.batched, task.checked.shapes
         return task.checked
     batch = probes(task, reader)
     before = {name: buffer.clone() for name, buffer in task.model.named_buffers()}
@@ -53,7 +54,7 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
             peaks, least_meeting = _alone_peaks(engine, batch) if alone else _peaks(engine, batch)
     _check_buffers(task.model, before)
     engine.batched.settle()
-    return CheckedGradients(subject, peaks, least_meeting, engine.batched, alone)
+    return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone)
 
 
 def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
@@ -89,9 +90,19 @@ def _why_alone(engine: Engine, task: Task, batch: Any) -> str:
             return problem
     try:
         with engine:
+            engine.shapes = _shapes(engine, batch)
             return feels_others(engine, batch, _MOST)
     except Exception as problem:  # noqa: BLE001 - as there
         return f"the rules do not fit it ({problem})"
+
+
+def _shapes(engine: Engine, batch: Any) -> Shapes:
+    """Those inside a pass, learnt from two numbers of rows and tried on a third."""
+    known = [(rows, engine.sweep(some_rows(batch, slice(0, rows)), rows).shapes) for rows in PROBE_ROWS]
+    shapes = Shapes(*known)
+    both = tree_map(lambda leaf: torch.cat([leaf, leaf]), batch)
+    shapes.demand(2 * _MOST, engine.sweep(both, 2 * _MOST).shapes)
+    return shapes
 
 
 @contextmanager
