@@ -6,9 +6,10 @@ refusal that it is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,12 +23,38 @@ from lrdp.training.task import Task
 
 # Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
 PROBE_ROWS = (2, 3)
-_PUBLIC_SEED = 11
+_PUBLIC_SEED, _OTHER_SEED = 11, 12
 _STIR, _LEAST_SIZE = 0.1, 0.1
 
 
-def probes(task: Task, reader: Reader) -> Any:
-    """As many records as the largest try takes: those that the task brings along, or else made-up ones."""
+@dataclass(frozen=True)
+class Probes:
+    """As many records as the largest try takes, and others to put in their places."""
+
+    batch: Any
+    others: tuple[Any, ...]
+
+    def replacing(self, row: int) -> Iterator[Any]:
+        """The batch with another record in that place."""
+        return (with_row(self.batch, row, other) for other in self.others)
+
+    def doubled(self) -> Probes:
+        """The same in float64."""
+        return Probes(doubled(self.batch), tuple(map(doubled, self.others)))
+
+    def where(self, runs: Callable[[Any], bool]) -> Probes:
+        """Without such others as the model does not take."""
+        return Probes(self.batch, tuple(other for other in self.others if runs(other)))
+
+
+def probes(task: Task, reader: Reader) -> Probes:
+    """Records that the task brings along, or else made-up ones; the others are these in other places, or made up."""
+    batch = _records(task, reader)
+    moved = tree_map(lambda leaf: leaf.roll(1, 0), batch)
+    return Probes(batch, (tree_map(torch.zeros_like, batch), made_up(batch, _OTHER_SEED), moved))
+
+
+def _records(task: Task, reader: Reader) -> Any:
     rows = PROBE_ROWS[-1]
     if not task.probes:
         return made_up(reader.blank(rows), _PUBLIC_SEED)
