@@ -98,15 +98,15 @@ class Engine:
         check_losses(losses, rows)
         return losses
 
-    def plain_gradients(self, single: Batch) -> tuple[Tensor | None, ...]:
-        """The gradient of one example's loss for each trained parameter, by torch alone. Private."""
+    def plain_gradients(self, batch: Batch, rows: int = 1) -> tuple[Tensor | None, ...]:
+        """The gradient of so many examples' loss for each trained parameter, by torch alone. Private."""
         parameters = list(self.parameters.values())
         before = [parameter.grad for parameter in parameters]
         try:
             for parameter in parameters:
                 parameter.grad = None
             with torch.enable_grad():
-                loss = self.losses(single, 1).sum()
+                loss = self.losses(batch, rows).sum()
             if loss.requires_grad:
                 torch.autograd.backward(loss)  # not grad(), which passes by what is checkpointed in the old way
             return tuple(parameter.grad for parameter in parameters)

@@ -64,6 +64,8 @@ def _records(task: Task, reader: Reader) -> Any:
     given = tree_leaves(default_collate(list(task.probes[:rows])))
     if [(leaf.shape, leaf.dtype) for leaf in given] != [(leaf.shape, leaf.dtype) for leaf in blank]:
         raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}.")
+    if any(all(torch.equal(leaf[one], leaf[one - 1]) for leaf in given) for one in range(rows)):
+        raise InvalidInput(f"the first {rows} probes must differ: one is put in the place of another.")
     return tree_unflatten([leaf.to(reader.device) for leaf in given], form)
 
 

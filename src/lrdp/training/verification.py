@@ -84,6 +84,7 @@ def _why_alone(engine: Engine, task: Task, tried: Probes) -> str:
 
 
 def _runs(engine: Engine, batch: Any) -> bool:
+    """Whether the model takes these records; it does take the first ones in other places."""
     try:
         engine.losses(batch, _MOST)
     except Exception:  # noqa: BLE001 - as there
