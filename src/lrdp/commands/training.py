@@ -133,6 +133,6 @@ def _sentences(found: _Verdict) -> list[str]:
     how = f"Its examples run one by one: {tried.alone}." if tried.alone else "Its examples run together."
     return [
         f"{how} The check took {AtMost(tried.seconds_to_check):.1f} s.",
-        f"A step of {tried.rows} rows took {AtMost(tried.private_seconds):.3f} s, {AtMost(time):.2f} times plain SGD's, and "
-        f"{AtMost(tried.private_bytes / _MIB):.1f} MiB at its peak, {AtMost(memory):.2f} times plain SGD's.",
+        f"A step of {tried.rows} rows took {AtMost(tried.private_seconds):.3f} s, {AtMost(time):.2f} times plain "
+        f"SGD's, and {AtMost(tried.private_bytes / _MIB):.1f} MiB at its peak, {AtMost(memory):.2f} times plain SGD's.",
     ]
