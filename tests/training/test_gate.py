@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training import CrossEntropy, TensorRecords, check_gradients
+from lrdp.training.digests import digest
 from lrdp.training.local_steps import prepared
 from lrdp.training.sampling import EMPTY, Draw
 from training.cases import RECORDS, fixed, model, records, task
@@ -451,3 +452,15 @@ def test_what_is_done_with_many_examples_only_is_found_before_they_come():
     checked = check_gradients(fixed(batch=12), few)
     assert not checked.alone
     assert "something else is done with 5" in check_gradients(fixed(batch=5), replace(given, checked=checked)).alone
+
+
+def test_digests_tell_gradients_apart_wherever_they_differ():
+    chance = torch.Generator().manual_seed(2)
+    values = torch.randn(3, 1001, 700, generator=chance, dtype=torch.float64)
+    plain = digest(values)
+    assert torch.equal(digest(values.clone()), plain)
+    torch.testing.assert_close(digest(3.0 * values), 3.0 * plain, rtol=1e-12, atol=1e-9)
+    for place in (0, 511, 512, 1_048_575, 1_048_576, values.numel() - 1):
+        other = values.clone()
+        other.view(-1)[place] *= 1.0 + 1e-3
+        assert not torch.allclose(digest(other), plain, rtol=0.0, atol=1e-9 * float(plain.norm()))

@@ -98,20 +98,41 @@ class Engine:
         check_losses(losses, rows)
         return losses
 
-    def plain_gradients(self, batch: Batch, rows: int = 1) -> tuple[Tensor | None, ...]:
-        """The gradient of so many examples' loss for each trained parameter, by torch alone. Private."""
-        parameters = list(self.parameters.values())
-        before = [parameter.grad for parameter in parameters]
+    def plain_gradients(self, single: Batch) -> dict[Parameter, Tensor]:
+        """The gradient of one example's loss for the parameters that get any, by torch alone. Private."""
+        found: dict[Parameter, Tensor] = {}
+
+        def take(name: str, gradient: Tensor) -> None:
+            parameter = self.parameters[name]
+            found[parameter] = found[parameter] + gradient if parameter in found else gradient
+
+        self.backward(single, torch.ones(1, device=self.device), take)
+        return found
+
+    def backward(self, batch: Batch, weights: Tensor, take: Callable[[str, Tensor], None]) -> None:
+        """The gradient of Σ weight_i · loss_i by torch alone, each parameter's taken as soon as it is there. Private.
+
+        What is checkpointed in the old way comes in parts. ``.grad`` is empty meanwhile, and comes back.
+        """
+
+        def arrive(name: str, parameter: Tensor) -> None:
+            gradient, parameter.grad = parameter.grad, None
+            if gradient is not None:
+                take(name, gradient)
+
+        before = [parameter.grad for parameter in self.parameters.values()]
+        hooked: dict[str, Any] = dict(self.parameters)
+        hooks = [p.register_post_accumulate_grad_hook(partial(arrive, name)) for name, p in hooked.items()]
         try:
-            for parameter in parameters:
+            for parameter in self.parameters.values():
                 parameter.grad = None
             with torch.enable_grad():
-                loss = self.losses(batch, rows).sum()
+                loss = (self.losses(batch, len(weights)) * weights).sum()
             if loss.requires_grad:
                 torch.autograd.backward(loss)  # not grad(), which passes by what is checkpointed in the old way
-            return tuple(parameter.grad for parameter in parameters)
         finally:
-            for parameter, gradient in zip(parameters, before, strict=True):
+            for hook, parameter, gradient in zip(hooks, self.parameters.values(), before, strict=True):
+                hook.remove()
                 parameter.grad = gradient
 
     def _forward(self, tape: Tape, batch: Batch) -> Tensor:

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lrdp.errors import InvalidInput, LrdpError, Unsupported
 from lrdp.figures import AtMost
 from lrdp.training.engine import Engine
-from lrdp.training.exactness import Gradients, gradients_of_each
+from lrdp.training.exactness import digests_of_each
 from lrdp.training.probes import PROBE_ROWS, candidates
 from lrdp.training.records import Reader
 from lrdp.training.task import Task
@@ -46,8 +46,9 @@ def telling(engine: Engine, task: Task, reader: Reader) -> Any:
 
 
 def _square(engine: Engine, record: Any) -> float:
-    found = engine.plain_gradients(record)
-    return sum(float(values.double().square().sum()) for values in found if values is not None)
+    squares: list[float] = []
+    engine.backward(record, torch.ones(1, device=engine.device), lambda _, g: squares.append(float(g.norm()) ** 2))
+    return sum(squares)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -81,18 +82,14 @@ def demand_gradients(engine: Engine, others: Iterable[Any]) -> None:
         if not untouched:
             return
         with suppress(Exception):  # enough others were taken
-            (gradients,) = gradients_of_each(engine, record, 1)
-            untouched = _untouched(gradients, untouched)
+            (found,) = digests_of_each(engine, record, 1)
+            untouched = {name for name in untouched if not found.squares.get(name)}
     if untouched:
         raise Unsupported(
             f"{len(untouched)} trained parameters get no gradient from any record that the model was tried on: "
             f"{_some(sorted(untouched))}. They would get noise and nothing else: freeze them (requires_grad_(False)), "
             f"or pass public records that reach them, Task(probes=…)."
         )
-
-
-def _untouched(gradients: Gradients, names: set[str]) -> set[str]:
-    return {name for name in names if not bool(gradients[name].any())}
 
 
 def _some(names: list[str]) -> str:

@@ -76,9 +76,8 @@ def one_by_one(engine: Engine, batch: Batch, live: Tensor, clip: Clip, totals: T
 
 def _gradients_of_one(engine: Engine, single: Batch) -> dict[Parameter, Tensor]:
     """By a plain backward pass; none if anything raises."""
-    parameters = list(engine.parameters.values())
     try:
-        return {p: g for p, g in zip(parameters, engine.plain_gradients(single), strict=True) if g is not None}
+        return engine.plain_gradients(single)
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # noqa: BLE001 - whatever a model or a loss does with a record

@@ -6,7 +6,7 @@ layer's rule turns it into the per-example gradients of its parameters, in a che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -127,6 +127,13 @@ class Tape:
 
         New totals are of type ``dtype``, or of the parameter's. What has weight 0 is taken out, finite or not.
         """
+        for _ in self.releasing(weights, totals, dtype):
+            pass
+
+    def releasing(
+        self, weights: Tensor, totals: dict[Parameter, Tensor], dtype: torch.dtype | None = None
+    ) -> Iterator[Parameter]:
+        """The same, one parameter after the other: whoever takes each total away at once never holds them all."""
         # The smallest parameters first: their inputs and gradients are gone before the largest sums are made.
         self._kept.sort(key=lambda share: share[0].numel(), reverse=True)
         with torch.no_grad():
@@ -137,6 +144,7 @@ class Tape:
                         parameter, dtype=dtype or parameter.dtype, memory_format=torch.contiguous_format
                     )
                 kept.add_to(totals[parameter], weights.to(parameter.dtype))
+                yield parameter
 
     def _count(self, parameters: Sequence[Parameter]) -> None:
         for parameter in parameters:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lrdp.accounting import TruncatedPoissonGaussian
 from lrdp.training.keystream import Keystream
@@ -78,11 +79,13 @@ def _private_step(ready: LocalSteps) -> None:
 
 def _plain_step(ready: LocalSteps, rows: int) -> None:
     """The weights stay: what they would become is written over the gradient, at the same cost."""
-    gradients = ready.engine.plain_gradients(ready.reader.blank(rows), rows)
+    gradients: dict[str, Tensor] = {}
+    ready.engine.backward(
+        ready.reader.blank(rows), torch.full((rows,), 1 / rows, device=ready.engine.device), gradients.__setitem__
+    )
     with torch.no_grad():
-        for parameter, gradient in zip(ready.engine.parameters.values(), gradients, strict=True):
-            if gradient is not None:
-                gradient.add_(parameter)
+        for name, gradient in gradients.items():
+            gradient.add_(ready.engine.parameters[name])
 
 
 def _peak(step: Callable[[], None]) -> int:

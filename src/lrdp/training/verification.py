@@ -49,10 +49,11 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
         return task.checked
     before = {name: buffer.clone() for name, buffer in task.model.named_buffers()}
     with stirred(task.model):
-        tried = around(telling(engine, task, reader))
-        alone = _why_alone(engine, task, reader, tried)
-        with engine:
-            peaks, least_meeting = _alone_peaks(engine, tried.batch) if alone else _peaks(engine, tried.batch)
+        tried = around(telling(engine, task, reader)).where(partial(_runs, engine))
+    alone = _why_inexact(engine, task, reader, tried)
+    with stirred(task.model), engine:
+        alone = alone or _why_tied(engine, tried)
+        peaks, least_meeting = _alone_peaks(engine, tried.batch) if alone else _peaks(engine, tried.batch)
     _check_buffers(task.model, before)
     engine.batched.settle()
     return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone, tried.batch)
@@ -76,9 +77,8 @@ def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
     return modules, tuple(engine.parameters), engine.forward_dtype, task.loss, reader.form
 
 
-def _why_alone(engine: Engine, task: Task, reader: Reader, tried: Probes) -> str:
-    """Why the layers' rules cannot be used; empty if they can. Refuses what cannot be trained in any way."""
-    tried = tried.where(partial(_runs, engine))
+def _why_inexact(engine: Engine, task: Task, reader: Reader, tried: Probes) -> str:
+    """Why the layers' rules are not exact; empty if they are. Refuses what cannot be trained in any way."""
     with _exactly(engine, task, tried.batch) as exact:
         given = tried if exact is engine else tried.doubled()
         refuse_mixing(exact, given, _CLOSE[exact.dtype])
@@ -86,13 +86,15 @@ def _why_alone(engine: Engine, task: Task, reader: Reader, tried: Probes) -> str
         demand_gradients(exact, more if exact is engine else map(doubled, more))
         if exact is engine:
             return "it does not run in float64, so its rules cannot be checked"
-        if problem := disagreement(exact, given.batch, PROBE_ROWS):
-            return problem
+        return disagreement(exact, given.batch, PROBE_ROWS)
+
+
+def _why_tied(engine: Engine, tried: Probes) -> str:
+    """Why examples might not be apart in one pass of the rules; empty if they are."""
     try:
-        with engine:
-            engine.shapes = _shapes(engine, tried.batch)
-            return feels_others(engine, tried)
-    except Exception as problem:  # noqa: BLE001 - as there
+        engine.shapes = _shapes(engine, tried.batch)
+        return feels_others(engine, tried)
+    except Exception as problem:  # noqa: BLE001 - whatever a rule makes of a model it was not written for
         return f"the rules do not fit it ({problem})"
 
 
@@ -123,7 +125,8 @@ def _exactly(engine: Engine, task: Task, batch: Any) -> Iterator[Engine]:
         exact.losses(doubled(batch), _MOST)
     except Exception as problem:  # noqa: BLE001 - whatever a model does in another type than its own
         _LOG.info("the model does not run in float64: %s", problem)
-        yield engine
+        with stirred(task.model):
+            yield engine
         return
     with exact:
         yield exact
