@@ -1,0 +1,85 @@
+"""The compiled way to make noise: found if it is there, tried before it is trusted, and never required."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lrdp.errors import Unsupported
+from lrdp.training.keystream import Keystream
+from lrdp.training.noise import plain
+from lrdp.training.noise.grid import Grid
+
+_LOG = logging.getLogger("lrdp.training")
+_TRIED = 1027  # values: whole vectors and an odd end
+_TOLERATED = 4.0  # steps: one where a value lies between two multiples, and what the cast to float32 makes of it
+_EXTREMES = np.array([0, 2**52 - 1, 2**64 - 1], dtype=np.uint64)  # words of the nearest and the farthest values
+
+Kernel = Callable[[NDArray[np.uint64], NDArray[Any], float, float], None]
+
+
+class Accelerated:
+    """Noise for tensors on the CPU, by a compiled kernel. A chunk's words and values fit into a core's own cache."""
+
+    def __init__(self, grid: Grid, stream: Keystream, kernel: Kernel, chunk: int = 1 << 15) -> None:
+        self.chunk = chunk
+        self._grid, self._stream, self._kernel = grid, stream, kernel
+        self._words = np.empty(chunk, dtype=np.uint64)
+
+    def add_to(self, part: Tensor) -> None:
+        """Add noise in float64, snap, and only then round to the tensor's type."""
+        words = self._words[: part.numel() + part.numel() % 2]
+        self._stream.fill(words)
+        self._kernel(words, part.numpy(), self._grid.stretch, self._grid.step)
+
+
+@functools.cache
+def kernel() -> Kernel | None:
+    """The compiled kernel, if numba is installed and its noise is the plain way's; else nothing, and why is said once.
+
+    Compiled code is kept on disk, beside this package or in the user's cache. Where neither can be written, or what is
+    kept is broken, it is compiled for this process alone.
+    """
+    if importlib.util.find_spec("numba") is None:
+        return None
+    for cache in (True, False):
+        try:
+            return _tried(cache=cache)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with an optional package, the plain way remains
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+    _LOG.warning("Noise is made by the plain way, at a third of the speed: numba is installed and fails: %s", reason)
+    return None
+
+
+def _tried(*, cache: bool) -> Kernel:
+    from lrdp.training.noise.compiled import compiled
+
+    made: Kernel = compiled(cache=cache)
+    check(made)
+    return made
+
+
+def check(kernel: Kernel) -> None:
+    """Refuse a kernel that does not do what the plain way does with the same words: it was compiled wrongly.
+
+    The words are public and give no noise to anybody.
+    """
+    words, grid = Keystream(bytes(32)).words(_TRIED + 1), Grid(0.37)
+    for start in (0, words.size // 2 + len(_EXTREMES)):  # of radii, and of angles
+        words[start : start + len(_EXTREMES)] = _EXTREMES
+    given = torch.from_numpy(words.view(np.int64))
+    for dtype in (torch.float32, torch.float64):
+        here, there = (torch.linspace(-2.0, 2.0, _TRIED, dtype=dtype) for _ in range(2))
+        kernel(words.copy(), here.numpy(), grid.stretch, grid.step)
+        plain.Plain(grid, lambda room: room.copy_(given), len(words), there.device).add_to(there)
+        apart = float((here.double() - there.double()).abs().max()) / grid.step
+        if not apart <= _TOLERATED:
+            raise Unsupported(f"its noise lies {apart} steps from the plain way's, more than {_TOLERATED}.")
