@@ -4,18 +4,22 @@ import logging
 import subprocess
 import sys
 import textwrap
+import threading
 
 import mpmath
 import numpy as np
 import pytest
 import torch
 
-from lrdp.errors import Unsupported
-from lrdp.training.noise import accelerator, make_ready
+from lrdp.errors import InvalidInput, Unsupported
+from lrdp.training.keystream import Keystream
+from lrdp.training.noise import Grid, accelerator, make_ready
 from lrdp.training.noise import compiled as source
+from lrdp.training.noise.accelerator import Accelerated, Pieces
 
 CPU = torch.device("cpu")
 EIGHTH = np.pi / 4
+KEY = bytes(range(32))
 
 
 def units_apart(function, truth, points):
@@ -185,3 +189,70 @@ def test_getting_ready_twice_costs_nothing():
     before = accelerator.kernel.cache_info().misses
     make_ready(CPU)
     assert accelerator.kernel.cache_info().misses == before
+
+
+PARTED = Pieces(chunk=8, section=24)
+
+
+def accelerated(kernel, total, pieces=PARTED):
+    Accelerated(Grid(0.37), Keystream(KEY), kernel, pieces).add_to(total)
+    return total
+
+
+@pytest.fixture
+def threads():
+    """Gives torch as many threads as a test asks for, and back."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_noise_does_not_depend_on_the_number_of_threads(threads):
+    threads(1)
+    alone = accelerated(accelerator.kernel(), torch.zeros(24 * 40 + 11))
+    for count in (2, 3):
+        threads(count)
+        assert torch.equal(accelerated(accelerator.kernel(), torch.zeros(24 * 40 + 11)), alone)
+
+
+def test_each_section_has_words_of_a_key_of_its_own_and_no_word_comes_twice(threads):
+    threads(3)
+    seen = []
+
+    def kernel(words, values, stretch, step):
+        seen.append(words.tobytes())
+        values += 1.0
+
+    assert torch.equal(accelerated(kernel, torch.zeros(61)), torch.ones(61))
+    keys, expected = Keystream(KEY), []
+    for length in (24, 24, 13):
+        stream = Keystream(keys.words(4).tobytes())
+        expected += [stream.words(min(8, length - start + length % 2)).tobytes() for start in range(0, length, 8)]
+    assert sorted(seen) == sorted(expected)
+    assert len(set(seen)) == len(seen) == 8
+
+
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_an_error_in_any_thread_is_an_error_of_the_whole(threads, place):
+    threads(2)
+    calls = iter(range(8))
+
+    def kernel(words, values, stretch, step):
+        if next(calls) == place:
+            raise MemoryError("no room for words")
+
+    with pytest.raises(MemoryError, match="no room for words"):
+        accelerated(kernel, torch.zeros(61))
+
+
+def test_no_thread_outlives_the_noise(threads):
+    threads(2)
+    before = threading.active_count()
+    accelerated(accelerator.kernel(), torch.zeros(24 * 40))
+    assert threading.active_count() == before
+
+
+def test_chunks_of_an_odd_number_are_refused():
+    """The last pair would read a word that is not there."""
+    with pytest.raises(InvalidInput, match="in pairs"):
+        Pieces(chunk=7)

@@ -14,7 +14,7 @@ from scipy import stats
 from lrdp.errors import InvalidInput
 from lrdp.training.keystream import Keystream
 from lrdp.training.noise import Grid, Noise, chacha
-from lrdp.training.noise.accelerator import Accelerated, kernel
+from lrdp.training.noise.accelerator import Accelerated, Pieces, kernel
 from lrdp.training.noise.gaussian import check_cipher
 from lrdp.training.noise.plain import here, there
 
@@ -29,14 +29,12 @@ def way(name, deviation, stream, chunk=1 << 12):
     grid = Grid(deviation)
     if name == "compiled":
         pytest.importorskip("numba")
-        return Accelerated(grid, stream, kernel(), chunk)
+        return Accelerated(grid, stream, kernel(), Pieces(chunk=chunk))
     return here(grid, stream, chunk) if name == "plain" else there(grid, stream, CPU, chunk)
 
 
 def noised(name, total, deviation, stream, chunk=1 << 12):
-    made = way(name, deviation, stream, chunk)
-    for part in total.split(made.chunk):
-        made.add_to(part)
+    way(name, deviation, stream, chunk).add_to(total)
     return total
 
 

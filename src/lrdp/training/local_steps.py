@@ -112,9 +112,9 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     check_finite(task.model)
     engine = Engine(task.model, task.loss, task.constants.forward_dtype)
     _check_totals(rows, engine.dtype)
-    make_ready(engine.device)
     reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
     checked = verified(engine, task, reader)
+    make_ready(engine.device)  # what it loads counts as the process's own memory
     memory = _memory(checked, rows, task, engine)
     task.execution.announce(memory)
     with engine:

@@ -6,6 +6,8 @@ import functools
 import importlib.util
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lrdp.errors import Unsupported
+from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.keystream import Keystream
 from lrdp.training.noise import plain
 from lrdp.training.noise.grid import Grid
 
 _LOG = logging.getLogger("lrdp.training")
+_MOST_THREADS = 4  # the cipher holds the interpreter's lock, a third of the time
 _TRIED = 1027  # values: whole vectors and an odd end
 _TOLERATED = 4.0  # steps: one where a value lies between two multiples, and what the cast to float32 makes of it
 _EXTREMES = np.array([0, 2**52 - 1, 2**64 - 1], dtype=np.uint64)  # words of the nearest and the farthest values
@@ -26,19 +29,52 @@ _EXTREMES = np.array([0, 2**52 - 1, 2**64 - 1], dtype=np.uint64)  # words of the
 Kernel = Callable[[NDArray[np.uint64], NDArray[Any], float, float], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """How a tensor is parted: chunks that fit into a core's own cache, and sections, each by one thread."""
+
+    chunk: int = 1 << 15
+    section: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        """Refuse chunks whose last pair would have one word: the kernel checks no bounds."""
+        if self.chunk < 1 or self.chunk % 2:
+            raise InvalidInput(f"chunk must be an even number of values, got {self.chunk}: they are made in pairs.")
+
+
+_USUAL = Pieces()
+
+
 class Accelerated:
-    """Noise for tensors on the CPU, by a compiled kernel. A chunk's words and values fit into a core's own cache."""
+    """Noise for tensors on the CPU, by a compiled kernel, on as many threads as torch may use.
 
-    def __init__(self, grid: Grid, stream: Keystream, kernel: Kernel, chunk: int = 1 << 15) -> None:
-        self.chunk = chunk
-        self._grid, self._stream, self._kernel = grid, stream, kernel
-        self._words = np.empty(chunk, dtype=np.uint64)
+    Each section of a large tensor has a key of its own, drawn in order: what is made does not depend on the threads.
+    None of them outlives the call, so there is nothing to fork, and an error in one of them is an error of the call.
+    """
 
-    def add_to(self, part: Tensor) -> None:
+    def __init__(self, grid: Grid, stream: Keystream, kernel: Kernel, pieces: Pieces = _USUAL) -> None:
+        self._grid, self._stream, self._kernel, self._pieces = grid, stream, kernel, pieces
+
+    def add_to(self, flat: Tensor) -> None:
         """Add noise in float64, snap, and only then round to the tensor's type."""
-        words = self._words[: part.numel() + part.numel() % 2]
-        self._stream.fill(words)
-        self._kernel(words, part.numpy(), self._grid.stretch, self._grid.step)
+        values, section = flat.numpy(), self._pieces.section
+        if len(values) <= section:
+            self._add(values, self._stream)
+            return
+        sections = [values[start : start + section] for start in range(0, len(values), section)]
+        streams = [Keystream(self._stream.key()) for _ in sections]
+        with ThreadPoolExecutor(min(torch.get_num_threads(), _MOST_THREADS)) as threads:
+            for _ in threads.map(self._add, sections, streams):
+                pass
+
+    def _add(self, values: NDArray[Any], stream: Keystream) -> None:
+        chunk = self._pieces.chunk
+        buffer = np.empty(min(chunk, len(values) + 1), dtype=np.uint64)
+        for start in range(0, len(values), chunk):
+            part = values[start : start + chunk]
+            words = buffer[: len(part) + len(part) % 2]
+            stream.fill(words)
+            self._kernel(words, part, self._grid.stretch, self._grid.step)
 
 
 @functools.cache

@@ -19,11 +19,9 @@ _TRIED_BLOCKS = 257
 
 
 class Way(Protocol):
-    """A way to add noise to at most ``chunk`` values."""
+    """A way to add noise to a tensor of one dimension, in place."""
 
-    chunk: int
-
-    def add_to(self, part: Tensor) -> None: ...
+    def add_to(self, flat: Tensor) -> None: ...
 
 
 class Noise:
@@ -40,9 +38,7 @@ class Noise:
         """
         where = (total.device, total.dtype)
         way = self._ways.get(where) or self._ways.setdefault(where, _way(self._grid, self._stream, *where))
-        flat = total.detach().view(-1)
-        for start in range(0, flat.numel(), way.chunk):
-            way.add_to(flat[start : start + way.chunk])
+        way.add_to(total.detach().view(-1))
 
 
 def make_ready(device: torch.device) -> None:

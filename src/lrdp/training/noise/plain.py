@@ -24,16 +24,17 @@ class Plain:
     """
 
     def __init__(self, grid: Grid, fill: Callable[[Tensor], object], chunk: int, device: torch.device) -> None:
-        self.chunk = chunk
-        self._grid, self._fill = grid, fill
+        self._grid, self._fill, self._chunk = grid, fill, chunk
         self._root = _root_here if device.type == "cpu" else Tensor.sqrt_
         self._words = torch.empty(chunk, dtype=torch.int64, device=device)
         self._values = torch.empty(chunk, dtype=torch.float64, device=device)
 
-    def add_to(self, part: Tensor) -> None:
+    def add_to(self, flat: Tensor) -> None:
         """Add noise in float64, snap, and only then round to the tensor's type."""
-        noisy = self._in_steps(part.numel()).add_(part, alpha=1.0 / self._grid.step)
-        part.copy_(noisy.round_().mul_(self._grid.step))
+        for start in range(0, flat.numel(), self._chunk):
+            part = flat[start : start + self._chunk]
+            noisy = self._in_steps(part.numel()).add_(part, alpha=1.0 / self._grid.step)
+            part.copy_(noisy.round_().mul_(self._grid.step))
 
     def _in_steps(self, count: int) -> Tensor:
         """``count`` normals by Box and Muller, tails to 8.49 deviations, in units of the grid's step.
