@@ -179,7 +179,8 @@ def test_a_broken_numba_costs_one_line(tmp_path, content):
 
 
 def test_without_numba_nothing_is_said(monkeypatch, caplog):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, source.__name__)
+    monkeypatch.setitem(sys.modules, "numba", None)  # what python takes for: there is none
     assert accelerator.kernel.__wrapped__() is None
     assert not caplog.records
 

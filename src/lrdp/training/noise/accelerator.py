@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -79,32 +78,31 @@ class Accelerated:
 
 @functools.cache
 def kernel() -> Kernel | None:
-    """The compiled kernel, if numba is installed and its noise is the plain way's; else nothing, and why is said once.
-
-    Compiled code is kept on disk, beside this package or in the user's cache. Where neither can be written, or what is
-    kept is broken, it is compiled for this process alone.
-    """
-    if importlib.util.find_spec("numba") is None:
-        return None
-    for cache in (True, False):
-        try:
-            return _tried(cache=cache)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with an optional package, the plain way remains
+    """The compiled kernel, if numba is installed and makes the plain way's noise; else nothing, and why is said once."""
+    try:
+        return _loaded()
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with an optional package, the plain way remains
+        if not (isinstance(error, ModuleNotFoundError) and error.name == "numba"):  # not being there is no fault
             reason = " ".join(str(error).split())[:200] or type(error).__name__
-    _LOG.warning("Noise is made by the plain way, at a third of the speed: numba is installed and fails: %s", reason)
-    return None
+            _LOG.warning("Noise is made by the plain way, at a third of the speed: numba fails with: %s", reason)
+        return None
 
 
-def _tried(*, cache: bool) -> Kernel:
+def _loaded() -> Kernel:
+    """Compiled code is kept on disk, beside this package or in the user's cache.
+
+    Where neither can be written, or what is kept is broken, it is compiled for this process alone.
+    """
     from lrdp.training.noise.compiled import compiled
 
-    made: Kernel = compiled(cache=cache)
-    check(made)
-    return made
+    try:
+        return check(compiled(cache=True))
+    except Exception:  # noqa: BLE001 - the same without the disk
+        return check(compiled(cache=False))
 
 
-def check(kernel: Kernel) -> None:
-    """Refuse a kernel that does not do what the plain way does with the same words: it was compiled wrongly.
+def check(kernel: Kernel) -> Kernel:
+    """The kernel, or a refusal if it does not do what the plain way does with the same words: it was compiled wrongly.
 
     The words are public and give no noise to anybody.
     """
@@ -119,3 +117,4 @@ def check(kernel: Kernel) -> None:
         apart = float((here.double() - there.double()).abs().max()) / grid.step
         if not apart <= _TOLERATED:
             raise Unsupported(f"its noise lies {apart} steps from the plain way's, more than {_TOLERATED}.")
+    return kernel

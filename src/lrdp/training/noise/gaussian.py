@@ -44,7 +44,7 @@ class Noise:
 def make_ready(device: torch.device) -> None:
     """Do now, before anything is charged, what takes time or may fail: load or compile, and try the device's cipher.
 
-    Guarantees: what makes noise on ``device`` afterwards has made known noise there.
+    Guarantees: a kernel or a cipher that makes something else of public words than its reference is not used.
     """
     if device.type == "cpu":
         accelerator.kernel()
