@@ -78,7 +78,7 @@ class Accelerated:
 
 @functools.cache
 def kernel() -> Kernel | None:
-    """The compiled kernel, if numba is installed and makes the plain way's noise; else nothing, and why is said once."""
+    """The compiled kernel, if numba is there and makes the plain way's noise; else nothing, and why is said once."""
     try:
         return _loaded()
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an optional package, the plain way remains
