@@ -10,7 +10,7 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional
 
-from lrdp.errors import InvalidInput, OutOfReach, ReceiptRefused
+from lrdp.errors import InvalidInput, OutOfReach, ReceiptRefused, Unsupported
 from lrdp.training import (
     Adam,
     AdamW,
@@ -47,6 +47,20 @@ def test_a_receipt_is_good_for_one_update():
     private_update(paid, task())
     with pytest.raises(ReceiptRefused, match="redeemed before"):
         private_update(paid, task())
+
+
+def test_what_makes_the_noise_is_loaded_and_tried_before_the_receipt_is_redeemed(monkeypatch):
+    paid, asked = receipt(), []
+
+    def refuse(device):
+        asked.append(device)
+        raise Unsupported("noise cannot be made here.")
+
+    monkeypatch.setattr("lrdp.training.local_steps.make_ready", refuse)
+    with pytest.raises(Unsupported, match="cannot be made"):
+        private_update(paid, task())
+    assert asked == [torch.device("cpu")]
+    assert not paid.redeemed
 
 
 def test_nothing_but_a_receipt_of_the_same_clip_norm_will_do():

@@ -18,7 +18,7 @@ from lrdp.training.engine import Engine, Totals
 from lrdp.training.keystream import Keystream
 from lrdp.training.losses import CheckedRecords, check_records
 from lrdp.training.memory import MemoryPlan, choose, either, footprint, parse_bytes
-from lrdp.training.noise import Noise
+from lrdp.training.noise import Noise, make_ready
 from lrdp.training.optimisers import Stepper
 from lrdp.training.passes import Clip, one_by_one, together
 from lrdp.training.progress import StepDone
@@ -114,6 +114,7 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     _check_totals(rows, engine.dtype)
     reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
     checked = verified(engine, task, reader)
+    make_ready(engine.device)  # what it loads counts as the process's own memory
     memory = _memory(checked, rows, task, engine)
     checked = verified_at(engine, checked, {memory.micro_batch, rows % memory.micro_batch} - {0, 1})
     task.execution.announce(memory)
