@@ -42,7 +42,7 @@ class Factored:
 
     def _by_gram(self) -> tuple[Tensor, Tensor]:
         right = torch.bmm(self.right, self.right.transpose(1, 2))
-        left = self.left.gram(self.left).to(right.dtype)
+        left = self.left.gram().to(right.dtype)
         return gram.lengths(right, left, (self.right.shape[2], self.left.products))
 
     def _part(self, chosen: slice) -> Factored:

@@ -33,14 +33,8 @@ class Left(Protocol):
     def squares(self) -> Tensor:
         """Σ_t ‖left_t‖² for each row, never below the truth."""
 
-    def gram(self, other: Left) -> Tensor:
-        """Inner products of own terms with the other's: [rows, own terms, other terms]."""
-
-    def gram_with_vectors(self, vectors: Tensor) -> Tensor:
-        """Inner products of own terms with ``vectors``."""
-
-    def gram_with_indices(self, indices: Tensor) -> Tensor:
-        """Inner products of own terms with the one-hot vectors of ``indices``."""
+    def gram(self) -> Tensor:
+        """Inner products of all terms of a row: [rows, terms, terms]."""
 
     def times(self, right: Tensor, height: int) -> Tensor:
         """Σ_t left_t ⊗ right_t for each row: [rows, height, width]."""
@@ -71,14 +65,8 @@ class Vectors:
     def squares(self) -> Tensor:
         return row_squares(self.values)
 
-    def gram(self, other: Left) -> Tensor:
-        return other.gram_with_vectors(self.values).transpose(1, 2)
-
-    def gram_with_vectors(self, vectors: Tensor) -> Tensor:
-        return torch.bmm(self.values, vectors.transpose(1, 2))
-
-    def gram_with_indices(self, indices: Tensor) -> Tensor:
-        return self.values.gather(2, indices[:, None, :].expand(-1, self.values.shape[1], -1))
+    def gram(self) -> Tensor:
+        return torch.bmm(self.values, self.values.transpose(1, 2))
 
     def times(self, right: Tensor, height: int) -> Tensor:  # noqa: ARG002 - the values know their height
         return torch.bmm(self.values.transpose(1, 2), right)
@@ -118,14 +106,8 @@ class Indices:
     def squares(self) -> Tensor:
         return torch.full(self.values.shape[:1], float(self.values.shape[1]), device=self.values.device)
 
-    def gram(self, other: Left) -> Tensor:
-        return other.gram_with_indices(self.values).transpose(1, 2)
-
-    def gram_with_vectors(self, vectors: Tensor) -> Tensor:
-        return Vectors(vectors).gram_with_indices(self.values).transpose(1, 2)
-
-    def gram_with_indices(self, indices: Tensor) -> Tensor:
-        return self.values[:, :, None] == indices[:, None, :]
+    def gram(self) -> Tensor:
+        return self.values[:, :, None] == self.values[:, None, :]
 
     def times(self, right: Tensor, height: int) -> Tensor:
         rows, _, width = right.shape
@@ -170,14 +152,12 @@ class VectorsAndIndices:
     def squares(self) -> Tensor:
         return self.vectors.squares() + self.indices.squares()
 
-    def gram(self, other: Left) -> Tensor:
-        return torch.cat([self.vectors.gram(other), self.indices.gram(other)], 1)
-
-    def gram_with_vectors(self, vectors: Tensor) -> Tensor:
-        return torch.cat([self.vectors.gram_with_vectors(vectors), self.indices.gram_with_vectors(vectors)], 1)
-
-    def gram_with_indices(self, indices: Tensor) -> Tensor:
-        return torch.cat([self.vectors.gram_with_indices(indices), self.indices.gram_with_indices(indices)], 1)
+    def gram(self) -> Tensor:
+        vectors, indices = self.vectors.values, self.indices.values
+        across = vectors.gather(2, indices[:, None, :].expand(-1, vectors.shape[1], -1))
+        above = torch.cat([self.vectors.gram(), across], 2)
+        below = torch.cat([across.transpose(1, 2), self.indices.gram().to(across.dtype)], 2)
+        return torch.cat([above, below], 1)
 
     def times(self, right: Tensor, height: int) -> Tensor:
         first, second = self._split(right)
