@@ -12,7 +12,8 @@ from lrdp.training.rounding import Meeting
 
 TRANSIENT_BYTES = 8 << 20  # what one operation may hold for a moment, beyond its result
 _WEIGHTED_BYTES = 2 << 20  # the same for weighted sums: little enough to stay in a processor's cache
-KEPT_BYTES = 48 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
+CACHED_BYTES = 1 << 19  # the same for Gram matrices, which are written once and read four times
+KEPT_BYTES = 16 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
 
 
 class Kept(Protocol):
@@ -66,7 +67,9 @@ def meetings(rows: int, together: int, bytes_per_meeting: int) -> Iterator[slice
         yield slice(whole, rows)
 
 
-def chunks(rows: int, bytes_per_row: int, most: int | None = None) -> Iterator[slice]:
+def chunks(
+    rows: int, bytes_per_row: int, most: int | None = None, *, most_bytes: int = TRANSIENT_BYTES
+) -> Iterator[slice]:
     """Slices of the rows whose transients stay within bounds, of at most ``most`` rows."""
-    size = max(1, min(TRANSIENT_BYTES // max(1, bytes_per_row), most or rows))
+    size = max(1, min(most_bytes // max(1, bytes_per_row), most or rows))
     return (slice(start, min(rows, start + size)) for start in range(0, rows, size))
