@@ -11,7 +11,7 @@ from lrdp.training.engine import Engine
 from lrdp.training.gradients.protocol import TRANSIENT_BYTES
 from lrdp.training.memory import LiveBytes
 
-ROWS, SIZE = 96, 600
+ROWS, SIZE = 96, 500
 ONE = SIZE * SIZE * 4  # bytes of one example's gradient
 
 
@@ -26,6 +26,17 @@ class RawMatrix(nn.Module):
         return inputs @ self.weight
 
 
+class BesideALayer(RawMatrix):
+    """The layer's own parameters are trained too, so a second run would record a graph if it were let."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(1, 1)
+
+    def forward(self, inputs):
+        return self.scale((inputs @ self.weight)[:, :, None])[:, :, 0]
+
+
 class TiedRaw(RawMatrix):
     def forward(self, inputs):
         return inputs @ self.weight + inputs @ self.weight.t()
@@ -34,9 +45,10 @@ class TiedRaw(RawMatrix):
 MODELS = {
     "raw": RawMatrix,
     "raw, used twice": TiedRaw,
+    "raw, beside a layer": BesideALayer,
     "linear": lambda: nn.Linear(SIZE, SIZE),
-    "linear, long": lambda: nn.Sequential(nn.Unflatten(1, (6, 100)), nn.Linear(100, 800), nn.Flatten(1)),
-    "convolution": lambda: nn.Sequential(nn.Unflatten(1, (24, 5, 5)), nn.Conv2d(24, 64, 3, padding=1), nn.Flatten(1)),
+    "linear, long": lambda: nn.Sequential(nn.Unflatten(1, (5, 100)), nn.Linear(100, 800), nn.Flatten(1)),
+    "convolution": lambda: nn.Sequential(nn.Unflatten(1, (20, 5, 5)), nn.Conv2d(20, 64, 3, padding=1), nn.Flatten(1)),
 }
 
 
@@ -55,15 +67,15 @@ def peak(model, scales):
     return live.peak
 
 
-@pytest.mark.parametrize("name", ["raw", "raw, used twice"])
+@pytest.mark.parametrize("name", ["raw", "raw, used twice", "raw, beside a layer"])
 def test_a_parameter_without_a_rule_holds_a_few_examples_gradients_and_not_all(name):
     found = peak(MODELS[name](), torch.ones(ROWS))
-    assert found < 4 * TRANSIENT_BYTES < ROWS * ONE / 4
+    assert found < 5 * TRANSIENT_BYTES < ROWS * ONE / 2
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_record_that_is_infinite_takes_no_more_memory_than_any_other(name):
-    """Beyond the eight bytes of its own number in a list of rows without weight; all other rows have one or none too."""
+    """Beyond the eight bytes of its own number in the list of rows without weight."""
     scales = torch.ones(ROWS)
     ordinary = peak(MODELS[name](), scales)
     scales[ROWS // 2] = math.inf
