@@ -23,12 +23,22 @@ from training_baselines import BASELINES, Build, Step, plain
 from training_models import WORKLOADS, Workload
 from training_parts import flatness, headroom, padding, pieces
 from training_record import Runs, load, middle, surroundings, table
-from training_steps import Figures, fixed, peak_bytes, private_step, processor_seconds, task, wall_seconds
+from training_steps import (
+    Figures,
+    fixed,
+    peak_bytes,
+    private_step,
+    processor_seconds,
+    task,
+    wall_seconds,
+    without_accelerator,
+)
 
 from lrdp.training.local_steps import prepared
 
 PARTS = ("steps", "pieces", "padding", "headroom", "flatness")
 USUAL = ("opacus hooks", "opacus ghost")
+QUICK = ("plain", "ours", "ours, no accelerator")  # take every turn
 ONCE = ("opacus ghost", "opacus functorch", "opacus BatchMemoryManager", "torch.func vmap", "ours in micro-batches")
 
 
@@ -37,7 +47,10 @@ def contestants(work: Workload, baselines: dict[str, Build], stack: ExitStack) -
     model, batch = work.model(), work.records(work.batch_size)
     yield "plain", plain(copy.deepcopy(model), *batch)
     ready = stack.enter_context(prepared(fixed(work), task(work, copy.deepcopy(model))))
-    yield "ours", private_step(ready)
+    ours = private_step(ready)
+    yield "ours", ours
+    if (plainly := without_accelerator(ours)) is not None:
+        yield "ours, no accelerator", plainly
     if baselines:
         parts = stack.enter_context(prepared(fixed(work), task(work, copy.deepcopy(model), work.micro_batch)))
         yield "ours in micro-batches", private_step(parts)
@@ -56,7 +69,7 @@ def measure(work: Workload, runs: int, turns: int, baselines: dict[str, Build]) 
     clock = processor_seconds if torch.get_num_threads() == 1 else wall_seconds
     with ExitStack() as stack:
         steps = dict(contestants(work, baselines, stack))
-        for name in ("plain", "ours"):
+        for name in (name for name in QUICK if name in steps):
             steps[name]()
         found: dict[str, Runs] = {name: {} for name in steps}
         for run in range(runs):
@@ -75,9 +88,9 @@ def one_run(
     spent: dict[str, list[float]] = {}
     for turn in range(turns):
         for name, step in steps.items():
-            if name in ("plain", "ours") or (turn == 0 and (first or name not in ONCE)):
+            if name in QUICK or (turn == 0 and (first or name not in ONCE)):
                 spent.setdefault(name, []).append(clock(step))
-    peaks = {name: peak_bytes(step) for name, step in steps.items() if first or name in ("plain", "ours")}
+    peaks = {name: peak_bytes(step) for name, step in steps.items() if first or name in QUICK}
     found: dict[str, dict[str, float]] = {}
     for name, taken in spent.items():
         ratios = [own / other for own, other in zip(taken, spent["plain"], strict=False)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -51,6 +53,22 @@ def private_step(ready: LocalSteps) -> Step:
     return lambda: ready._release(
         0, ready.clipped_sum(ready.sampler.draw(randomness.sampling)), randomness.noise, stepper
     )
+
+
+def without_accelerator(step: Step) -> Step | None:
+    """The same step with noise made the plain way; nothing where there is no accelerator to do without."""
+    try:
+        accelerator: Any = import_module("lrdp.training.noise.accelerator")
+    except ModuleNotFoundError:
+        return None
+    if accelerator.kernel() is None:
+        return None
+
+    def plainly() -> None:
+        with patch.object(accelerator, "kernel", lambda: None):
+            step()
+
+    return plainly
 
 
 def task(work: Workload, model: nn.Module, micro_batch: int | None = None) -> Task:
