@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lrdp.training.gradients.protocol import meetings
+from lrdp.training.gradients.protocol import PRODUCT_BYTES, meetings
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def products(left: Tensor, right: Tensor, weights: Tensor, together: int) -> Ite
     """
     height, width = left.shape[2], right.shape[2]
     elements = max(height * width, together * right.shape[1] * max(height, width))
-    parts = list(meetings(len(right), together, elements * right.element_size()))
+    parts = list(meetings(len(right), together, elements * right.element_size(), most_bytes=PRODUCT_BYTES))
     most = max(part.stop - part.start for part in parts)
     ones = torch.ones_like(weights)
     scales = (weights, ones) if height <= width else (ones, weights)
