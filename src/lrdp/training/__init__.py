@@ -10,6 +10,7 @@ from lrdp.training.inspection import Layer, Report, check
 from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, check_records
 from lrdp.training.memory import MemoryPlan, keep_freed_blocks, return_large_blocks
 from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
+from lrdp.training.padding import Padded
 from lrdp.training.progress import StepDone, progress_bar
 from lrdp.training.records import Dataset, TensorRecords
 from lrdp.training.replacement import replace_batch_norm
@@ -31,6 +32,7 @@ __all__ = [
     "Layer",
     "MemoryPlan",
     "Optimiser",
+    "Padded",
     "PublicConstants",
     "Report",
     "Schedule",

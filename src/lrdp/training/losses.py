@@ -16,7 +16,7 @@ from lrdp.accounting import limits
 from lrdp.errors import InvalidInput
 from lrdp.training.records import Dataset, Reader, blank_record, check_dataset
 
-_ROWS_AT_ONCE = 1024
+_ROWS_AT_ONCE = 128
 
 
 @runtime_checkable
@@ -82,9 +82,9 @@ class CheckedRecords:
 
 
 def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
-    """The data set, every record checked if the loss can check.
+    """The data set, every record read, and checked if the loss can check.
 
-    All records are read, not only those drawn: a failure that depends on the draw would tell who was drawn.
+    Not only those drawn: a failure that depends on the draw would tell who was drawn.
     """
     if isinstance(dataset, CheckedRecords) and dataset.loss == loss:
         return dataset
@@ -96,8 +96,6 @@ def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecor
 
 
 def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int, str]:
-    if not isinstance(loss, CheckedLoss):
-        return {}
     reader = Reader(records.dataset, torch.device("cpu"), records.blank)
     left_out: dict[int, str] = {}
     for start in range(0, len(records), _ROWS_AT_ONCE):
@@ -108,9 +106,11 @@ def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int,
     return left_out
 
 
-def _problem(reader: Reader, loss: CheckedLoss, numbers: NDArray[np.int64]) -> str | None:
+def _problem(reader: Reader, loss: Callable[..., Tensor], numbers: NDArray[np.int64]) -> str | None:
     try:
-        loss.check(reader.read(numbers))
+        batch = reader.read(numbers)
+        if isinstance(loss, CheckedLoss):
+            loss.check(batch)
     except InvalidInput as problem:
         return str(problem).rstrip(".")
     except KeyboardInterrupt:

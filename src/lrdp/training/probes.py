@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from torch.utils.data import default_collate
 
 from lrdp.errors import InvalidInput
 from lrdp.training.records import Reader
 from lrdp.training.task import Task
+from lrdp.training.tensors import stacked
 
 # Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
 PROBE_ROWS = (2, 3)
@@ -34,7 +34,7 @@ def probes(task: Task, reader: Reader) -> Any:
     if len(task.probes) < rows:
         raise InvalidInput(f"probes must be at least {rows} public records, got {len(task.probes)}.")
     blank, form = tree_flatten(reader.blank(rows))
-    given = tree_leaves(default_collate(list(task.probes[:rows])))
+    given = tree_leaves(stacked(task.probes[:rows]))
     if [(leaf.shape, leaf.dtype) for leaf in given] != [(leaf.shape, leaf.dtype) for leaf in blank]:
         raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}.")
     return tree_unflatten([leaf.to(reader.device) for leaf in given], form)
