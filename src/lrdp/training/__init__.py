@@ -7,7 +7,7 @@ the sum of clipped per-example gradients by one backward pass; nothing of size e
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.inspection import Layer, Report, check
-from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, check_records
+from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, NamedCrossEntropy, check_records
 from lrdp.training.memory import MemoryPlan, keep_freed_blocks, return_large_blocks
 from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
 from lrdp.training.padding import Padded
@@ -31,6 +31,7 @@ __all__ = [
     "Execution",
     "Layer",
     "MemoryPlan",
+    "NamedCrossEntropy",
     "Optimiser",
     "Padded",
     "PublicConstants",

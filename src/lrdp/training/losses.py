@@ -44,11 +44,33 @@ class CrossEntropy:
         return functional.cross_entropy(model(inputs), labels, reduction="none")
 
     def check(self, batch: Any) -> None:
-        labels = batch[1]
-        if labels.is_floating_point() or bool(((labels < 0) | (labels >= self.classes)).any()):
-            raise InvalidInput(
-                f"labels must be whole numbers from 0 to {self.classes - 1}: at least one record has another."
-            )
+        _check_labels(batch[1], self.classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedCrossEntropy:
+    """Classification of records that are dicts, with labels 0 to ``classes`` − 1 in the field ``label``.
+
+    All other fields are arguments of the model, by their names. It returns logits, or what has them as ``logits``.
+    """
+
+    classes: int
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        limits.whole("classes", self.classes, 2, "with one class there is nothing to tell apart")
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        output = model(**{name: values for name, values in batch.items() if name != self.label})
+        return functional.cross_entropy(getattr(output, "logits", output), batch[self.label], reduction="none")
+
+    def check(self, batch: Any) -> None:
+        _check_labels(batch[self.label], self.classes)
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    if labels.is_floating_point() or bool(((labels < 0) | (labels >= classes)).any()):
+        raise InvalidInput(f"labels must be whole numbers from 0 to {classes - 1}: at least one record has another.")
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,12 @@ class Padded:
         own = len(chosen[next(iter(self.fill))])
         shaped = {name: self._filled(name, chosen[name]) for name in self.fill} | {n: chosen[n] for n in self.keep}
         if self.mask is not None and self.mask not in self.fill:
-            shaped[self.mask] = (torch.arange(self.max_length) < own).long()
+            shaped[self.mask] = torch.zeros(self.max_length, dtype=torch.int64)
+            shaped[self.mask][:own] = 1
         return shaped
 
     def _filled(self, name: Field, values: Tensor) -> Tensor:
-        filled = torch.tensor(self.fill[name]).repeat(self.max_length, *values.shape[1:])
+        filled = torch.full((self.max_length, *values.shape[1:]), self.fill[name])
         if len(values) and not torch.can_cast(values.dtype, filled.dtype):
             raise InvalidInput(
                 f"field {name!r} holds {values.dtype}, which does not fit the {self.fill[name]!r} that fills it up: "

@@ -117,6 +117,7 @@ class Reader:
         self._left_out = np.fromiter(left_out, dtype=np.int64)
         self._blank = tree_map(lambda leaf: leaf.to(device), blank)
         self.form = _form(blank)
+        self.row_bytes = sum(leaf.nbytes for leaf in tree_leaves(blank))
 
     def blank(self, rows: int) -> Any:
         """Rows of zeros: made of no one's data."""
