@@ -6,6 +6,7 @@ the sum of clipped per-example gradients by one backward pass; nothing of size e
 
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
+from lrdp.training.features import Features, cached_features
 from lrdp.training.inspection import Layer, Report, check
 from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, NamedCrossEntropy, check_records
 from lrdp.training.memory import MemoryPlan, keep_freed_blocks, return_large_blocks
@@ -29,6 +30,7 @@ __all__ = [
     "CrossEntropy",
     "Dataset",
     "Execution",
+    "Features",
     "Layer",
     "MemoryPlan",
     "NamedCrossEntropy",
@@ -44,6 +46,7 @@ __all__ = [
     "TensorRecords",
     "Update",
     "WarmupCosine",
+    "cached_features",
     "check",
     "check_gradients",
     "check_records",

@@ -20,7 +20,7 @@ from lrdp.training.checked import CheckedGradients
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine, Totals
 from lrdp.training.keystream import Keystream
-from lrdp.training.losses import CheckedRecords, check_records
+from lrdp.training.losses import records_for
 from lrdp.training.memory import MemoryPlan, choose, either, footprint, parse_bytes
 from lrdp.training.noise import Noise
 from lrdp.training.optimisers import Stepper
@@ -124,9 +124,7 @@ def _finite(delta: Tensor) -> Tensor:
 def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     """Everything that can be refused is refused here: nothing has been drawn or charged yet."""
     rows = rows_of(mechanism)
-    records = check_records(task.dataset, task.loss)
-    if not isinstance(task.dataset, CheckedRecords):
-        records.demand()
+    records = records_for(task.dataset, task.loss)
     sampler = sampler_for(mechanism, len(records))
     check_finite(task.model)
     engine = Engine(task.model, task.loss, task.constants.forward_dtype)

@@ -112,9 +112,27 @@ def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecor
         return dataset
     if isinstance(dataset, CheckedRecords):  # for another loss: what was left out stays so
         return replace(dataset, loss=loss, left_out={**dataset.left_out, **_left_out(dataset, loss)})
-    check_dataset(dataset)
-    found = CheckedRecords(dataset, loss, blank_record(dataset), {}, len(dataset))
+    found = _unread(dataset, loss)
     return replace(found, left_out=_left_out(found, loss))
+
+
+def records_for(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
+    """For one update: who brings a bare data set is told of records that the loss refuses.
+
+    A loss that cannot check has no say, and nothing is read beforehand: an odd record is left out when it is drawn.
+    """
+    if isinstance(dataset, CheckedRecords):
+        return check_records(dataset, loss)
+    if not isinstance(loss, CheckedLoss):
+        return _unread(dataset, loss)
+    found = check_records(dataset, loss)
+    found.demand()
+    return found
+
+
+def _unread(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
+    check_dataset(dataset)
+    return CheckedRecords(dataset, loss, blank_record(dataset), {}, len(dataset))
 
 
 def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int, str]:
