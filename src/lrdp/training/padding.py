@@ -24,7 +24,9 @@ class Padded:
     A record is a mapping, a dataclass, a named tuple or a tuple; what comes out is a dict. ``fill`` names the sequences
     and what fills each up: of a whole number all are whole, of a fraction all are float32. ``keep`` names the fields to
     be taken as they are; all others are left out. ``mask`` is a further field with a 1 for each place of the first
-    sequence that is the record's own, unless the record brings one along in ``fill``, or it is None.
+    sequence that is the record's own, unless the record brings one along in ``fill``, or it is None. ``attention`` is
+    the same in truth values of the shape (1, 1, max_length), which attention takes as it is: of a plain mask some
+    models ask whether anything in the batch is filled up, and then examples have to run one by one.
 
     Guarantees: what a record becomes depends on that record and on these public values alone.
 
@@ -38,6 +40,7 @@ class Padded:
     fill: Mapping[Field, float]
     keep: Collection[Field] = ()
     mask: str | None = "attention_mask"
+    attention: str | None = None
 
     def __post_init__(self) -> None:
         check_dataset(self.dataset)
@@ -46,9 +49,9 @@ class Padded:
         )
         if not self.fill:
             raise InvalidInput("fill must name at least one sequence and what fills it up, as in {'input_ids': 0}.")
-        if isinstance(self.keep, str) or set(self.keep) & set(self.fill) or self.mask in self.keep:
+        if isinstance(self.keep, str) or set(self.keep) & {*self.fill, self.mask, self.attention}:
             raise InvalidInput(
-                f"keep must be a list of fields that are neither filled up nor the mask, got {self.keep!r}."
+                f"keep must be a list of fields that are neither filled up nor a mask, got {self.keep!r}."
             )
 
     def __len__(self) -> int:
@@ -63,11 +66,12 @@ class Padded:
 
     def _shaped(self, record: Any) -> dict[Field, Tensor]:
         chosen = as_tensors({name: _field(record, name) for name in (*self.fill, *self.keep)})
-        own = len(chosen[next(iter(self.fill))])
+        own = torch.arange(self.max_length) < len(chosen[next(iter(self.fill))])
         shaped = {name: self._filled(name, chosen[name]) for name in self.fill} | {n: chosen[n] for n in self.keep}
         if self.mask is not None and self.mask not in self.fill:
-            shaped[self.mask] = torch.zeros(self.max_length, dtype=torch.int64)
-            shaped[self.mask][:own] = 1
+            shaped[self.mask] = own.long()
+        if self.attention is not None:
+            shaped[self.attention] = own[None, None]
         return shaped
 
     def _filled(self, name: Field, values: Tensor) -> Tensor:
