@@ -111,7 +111,7 @@ def test_a_padded_record_depends_on_itself_alone(sequences, length, data):
         assert set(found) == {"ids", "label", "attention_mask", "pairs"}
 
 
-@pytest.mark.parametrize("sequence", [[3, 1], np.array([3, 1], np.int32), torch.tensor([3, 1])], ids=str)
+@pytest.mark.parametrize("sequence", [[3, 1], (3, 1), np.array([3, 1], np.int32), torch.tensor([3, 1])], ids=str)
 @pytest.mark.parametrize("make", [lambda s: {"tokens": s, "label": 1}, lambda s: Visit(s, 1), lambda s: Pair(s, 1)])
 def test_sequences_of_every_kind_in_records_of_every_kind_have_one_form(sequence, make):
     record = make(sequence)
@@ -130,6 +130,9 @@ def test_each_sequence_has_its_own_filling_and_the_fillings_type():
     torch.testing.assert_close(found["pulse"], torch.tensor([[1.0, 2.0], [0.5, 0.5], [0.5, 0.5]]))
     with pytest.raises(InvalidInput, match="fill with a fraction"):
         Padded([{"ids": [0.5]}], max_length=3, fill={"ids": 0})[0]
+    for wrong in (5, {"a": [1]}, [torch.ones(2), torch.ones(3)]):
+        with pytest.raises(InvalidInput, match="'ids' holds no sequence of numbers"):
+            Padded([{"ids": wrong}], max_length=3, fill={"ids": 0})[0]
 
 
 @pytest.mark.parametrize(

@@ -65,14 +65,21 @@ class Padded:
         return [self._shaped(record) for record in records_at(self.dataset, list(numbers))]
 
     def _shaped(self, record: Any) -> dict[Field, Tensor]:
-        chosen = as_tensors({name: _field(record, name) for name in (*self.fill, *self.keep)})
-        own = torch.arange(self.max_length) < len(chosen[next(iter(self.fill))])
-        shaped = {name: self._filled(name, chosen[name]) for name in self.fill} | {n: chosen[n] for n in self.keep}
+        sequences = {name: self._sequence(name, _field(record, name)) for name in self.fill}
+        kept = as_tensors({name: _field(record, name) for name in self.keep})
+        shaped: dict[Field, Tensor] = {name: self._filled(name, values) for name, values in sequences.items()} | kept
+        own = torch.arange(self.max_length) < len(next(iter(sequences.values())))
         if self.mask is not None and self.mask not in self.fill:
             shaped[self.mask] = own.long()
         if self.attention is not None:
             shaped[self.attention] = own[None, None]
         return shaped
+
+    def _sequence(self, name: Field, given: Any) -> Tensor:
+        values = as_tensors({name: list(given) if isinstance(given, tuple) else given})[name]
+        if not isinstance(values, Tensor) or values.dim() == 0:
+            raise InvalidInput(f"field {name!r} holds no sequence of numbers: name it in keep, or leave it out.")
+        return values
 
     def _filled(self, name: Field, values: Tensor) -> Tensor:
         filled = torch.full((self.max_length, *values.shape[1:]), self.fill[name])
