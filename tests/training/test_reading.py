@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from lrdp.errors import InvalidInput
 from lrdp.training import Execution, check_records, memory_plan
 from lrdp.training.local_steps import prepared
 from lrdp.training.reading import in_turn, one_ahead
+from lrdp.training.sampling import Draw
 from training.cases import fixed, keys, model, poisson, records, run, task
 
 AHEAD = "lrdp-reading"
@@ -92,6 +94,14 @@ def test_draws_are_made_by_the_thread_that_trains_and_as_many_as_steps():
         ready.sampler.draw = lambda stream: drawn.append(threading.current_thread()) or draw(stream)
         ready.run(4, keys())
     assert drawn == [threading.main_thread()] * 4
+
+
+def test_a_draw_of_another_size_ends_the_update_before_steps_could_mix():
+    for read_ahead in (False, True):
+        with prepared(fixed(), task(execution=Execution(read_ahead=read_ahead, micro_batch=4))) as ready:
+            ready.sampler.draw = lambda stream: Draw(np.arange(8))
+            with pytest.raises(InvalidInput, match="13 slots, got 8"):
+                ready.run(2, keys())
 
 
 def test_no_more_than_one_batch_is_read_ahead():

@@ -65,7 +65,7 @@ class LocalSteps:
         stepper = self.task.constants.optimiser.start([parameter.detach() for parameter in trained.values()])
         started = time.monotonic()
         slots = rows_of(self.mechanism)
-        draws = (self.sampler.draw(randomness.sampling) for _ in range(steps))
+        draws = (_of_size(slots, self.sampler.draw(randomness.sampling)) for _ in range(steps))
         reading = one_ahead if self.task.execution.read_ahead else in_turn
         try:
             with reading(self.reader.slots, (part for draw in draws for part in self._parts(draw))) as batches:
@@ -113,6 +113,13 @@ class LocalSteps:
             noisy = torch.zeros_like(parameter).detach() if total is None else total
             noise.add_to(noisy)
             stepper.step(number, place, noisy.to(parameter.dtype).div_(self.mechanism.batch_size))
+
+
+def _of_size(slots: int, draw: Draw) -> Draw:
+    """Steps are told apart by counting passes: with fewer slots, one step would take the next one's records too."""
+    if len(draw.slots) != slots:
+        raise InvalidInput(f"a draw must have the mechanism's {slots} slots, got {len(draw.slots)}.")
+    return draw
 
 
 def _finite(delta: Tensor) -> Tensor:
