@@ -19,6 +19,7 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from lrdp.figures import AtLeast
 from lrdp.ledger import ReceivedModel, Request, read_policy
 from lrdp.ledger.policy import MechanismRule
 from lrdp.ledger.starting import Home
@@ -106,7 +107,8 @@ def main() -> None:
         asked.add_argument(name, type=Path)
     given = asked.parse_args()
     model = train(given.model, given.sentences, given.budget)
-    print(f"accuracy {accuracy(model, tokens(given.model, given.sentences, 'dev')):.3f}")  # noqa: T201
+    share = AtLeast(accuracy(model, tokens(given.model, given.sentences, "dev")))
+    print(f"accuracy {share:.1%}")  # noqa: T201
 
 
 if __name__ == "__main__":
