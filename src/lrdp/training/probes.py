@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from torch.utils.data import default_collate
 
 from lrdp.errors import InvalidInput
 from lrdp.training.losses import check_records
 from lrdp.training.records import Reader
 from lrdp.training.task import Task
+from lrdp.training.tensors import stacked
 
 # Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
 PROBE_ROWS = (2, 3)
@@ -58,7 +58,7 @@ def around(batch: Any) -> Probes:
 def public_records(task: Task) -> Any:
     """Some public records of the task's form, stacked: those that it brings along, or else made-up ones."""
     if task.probes:
-        return default_collate(list(task.probes))
+        return stacked(task.probes)
     blank = check_records(task.dataset, task.loss).blank
     return made_up(tree_map(lambda leaf: leaf.expand(PROBE_ROWS[-1], *leaf.shape[1:]), blank), _PUBLIC_SEED)
 
@@ -74,7 +74,7 @@ def candidates(task: Task, reader: Reader) -> Iterator[Any]:
         raise InvalidInput(f"probes must be at least {rows} public records, got {len(task.probes)}.")
     blank, form = tree_flatten(reader.blank(1))
     for probe in task.probes:
-        given = tree_leaves(default_collate([probe]))
+        given = tree_leaves(stacked([probe]))
         if [(leaf.shape, leaf.dtype) for leaf in given] != [(leaf.shape, leaf.dtype) for leaf in blank]:
             raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}.")
         yield tree_unflatten([leaf.to(reader.device) for leaf in given], form)
