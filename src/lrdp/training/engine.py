@@ -21,6 +21,7 @@ from lrdp.training.kernels import check_kernels, full_precision
 from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
 from lrdp.training.rounding import HEADROOM
 from lrdp.training.tape import Tape
+from lrdp.training.unlooking import unlooking
 
 # Beyond it the square of an output, and a mean of some of them, may leave float32: as good as infinite.
 _LARGEST_OUTPUT = 2.0**60
@@ -112,7 +113,7 @@ class Engine:
     def _forward(self, tape: Tape, batch: Batch) -> Tensor:
         self._tape = tape
         try:
-            with torch.enable_grad(), self.precision():
+            with torch.enable_grad(), self.precision(), unlooking():
                 losses = self._loss(self.model, batch)
         finally:
             self._tape = None

@@ -14,6 +14,7 @@ from lrdp.errors import Unsupported
 from lrdp.training.engine import Engine
 from lrdp.training.looking import Looking
 from lrdp.training.probes import made_up, same_chance, with_row
+from lrdp.training.unlooking import unlooking
 
 _OTHER_SEED = 12
 _MIXES = (
@@ -45,7 +46,7 @@ def feels_others(engine: Engine, batch: Any, rows: int) -> str:
     Weights can be chosen that turn a bit into anything. Others are replaced by zeros, by other numbers and by what is
     not a number, which taints whatever it touches, however small its share.
     """
-    with Looking() as looking, torch.no_grad():
+    with Looking() as looking, torch.no_grad(), unlooking():
         _losses(engine, batch, rows)
     if looking.place is not None:
         return f"what is done with an example hangs on values in its batch ({looking.place})"

@@ -6,11 +6,13 @@ refusal that it is there.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -41,13 +43,19 @@ def probes(task: Task, reader: Reader) -> Any:
 
 
 def made_up(batch: Any, seed: int) -> Any:
-    """Public numbers of the same shapes and types: in [0, 1], where pictures lie, and 0 or 1, labels that all have."""
+    """Public numbers of the same shapes and types: in [0, 1], where pictures lie, and 0 or 1, labels that all have.
+
+    Rows of whole numbers begin with 1: a mask that hides the first word would hide all that it looks at.
+    """
     source = torch.Generator().manual_seed(seed)
 
     def drawn(leaf: Tensor) -> Tensor:
         if leaf.is_floating_point() or leaf.is_complex():
             return torch.rand(leaf.shape, generator=source).to(leaf)
-        return torch.randint(0, 2, leaf.shape, generator=source).to(leaf)
+        whole = torch.randint(0, 2, leaf.shape, generator=source).to(leaf)
+        if whole.dim() > 1:
+            whole[:, :1] = 1
+        return whole
 
     return tree_map(drawn, batch)
 
@@ -117,7 +125,17 @@ def without_chance(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def same_chance() -> Iterator[None]:
-    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been."""
-    with torch.random.fork_rng():
-        torch.manual_seed(_PUBLIC_SEED)
-        yield
+    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been.
+
+    Models draw from numpy and from Python as well, as for masks over time.
+    """
+    numbers, choices = np.random.get_state(), random.getstate()  # noqa: NPY002 - the state that everybody shares
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(_PUBLIC_SEED)
+            np.random.seed(_PUBLIC_SEED)  # noqa: NPY002
+            random.seed(_PUBLIC_SEED)
+            yield
+    finally:
+        np.random.set_state(numbers)  # noqa: NPY002
+        random.setstate(choices)

@@ -28,6 +28,7 @@ from lrdp.training.memory import LiveBytes
 from lrdp.training.probes import PROBE_ROWS, doubled, made_up, probes, some_rows, stirred, twin
 from lrdp.training.records import Reader
 from lrdp.training.task import Task
+from lrdp.training.widening import Widening
 
 _LOG = logging.getLogger("lrdp.training")
 _MOST = PROBE_ROWS[-1]
@@ -48,6 +49,7 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     before = {name: buffer.clone() for name, buffer in task.model.named_buffers()}
     with stirred(task.model):
         _try(engine, batch, task, reader)
+        _check_buffers(task.model, before)
         alone = _why_alone(engine, task, batch)
         with engine:
             peaks, least_meeting = _alone_peaks(engine, batch) if alone else _peaks(engine, batch)
@@ -100,12 +102,13 @@ def _exactly(engine: Engine, task: Task, batch: Any) -> Iterator[Engine]:
     try:
         loss = deepcopy(task.loss).double() if isinstance(task.loss, nn.Module) else task.loss
         exact = Engine(twin(task.model), loss)
-        exact.losses(doubled(batch), _MOST)
+        with Widening():
+            exact.losses(doubled(batch), _MOST)
     except Exception as problem:  # noqa: BLE001 - whatever a model does in another type than its own
         _LOG.info("the model does not run in float64: %s", problem)
         yield engine
         return
-    with exact:
+    with exact, Widening():
         yield exact
 
 

@@ -19,6 +19,7 @@ from lrdp.training.gradients import KEPT_BYTES, Dense, Gradient, Measured, Mixed
 from lrdp.training.layers.batched import Batched
 from lrdp.training.layers.protocol import Call
 from lrdp.training.tape import Share
+from lrdp.training.unlooking import unlooking
 
 Tensors = list[Tensor]
 _RANDOM = (
@@ -46,7 +47,8 @@ class Again:
         """The outputs that lead to the loss."""
         args, kwargs = tree_unflatten(list(leaves), self.form)
         given = {name: own[known] for name, known in self.names.items()}
-        outputs, _ = tree_flatten(functional_call(self.module, given, args, kwargs, tie_weights=False))
+        with unlooking():
+            outputs, _ = tree_flatten(functional_call(self.module, given, args, kwargs, tie_weights=False))
         return [outputs[place] for place in self.cotangents]
 
     def some(self, chosen: slice) -> list[Any]:

@@ -1,0 +1,168 @@
+"""What the gate says about an entry, and whether it trains exactly: by separate backward passes in float64.
+
+The truth shares no code with the engine: one example, one plain backward pass, clipped by hand. It is asked at the
+weights that were checked and at others, on records that nobody was shown before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from lrdp.accounting import FixedSizeGaussian
+from lrdp.errors import InvalidInput, LrdpError
+from lrdp.training import Constant, PublicConstants, Sgd, Task, TensorRecords
+from lrdp.training.local_steps import LocalSteps, prepared
+from lrdp.training.sampling import EMPTY, Draw
+from training.zoo.entry import Batch, Entry
+
+RECORDS, ROWS = 24, 5
+UNBOUNDED = 1e6
+HEADROOM = {torch.float32: 2.0**-7, torch.float64: 2.0**-16}
+CLOSE = {torch.float32: 2e-3, torch.float64: 1e-6}
+SCALES = (1.0, 0.5, 2.0)
+PROBE_SEED, RECORD_SEED = 5, 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """``alone`` and ``refused`` are sentences; ``error`` is the largest found, as a share of what it is compared to."""
+
+    alone: str = ""
+    refused: str = ""
+    error: float = 0.0
+    tried: int = 0
+
+    @property
+    def word(self) -> str:
+        return "refused" if self.refused else "one by one" if self.alone else "together"
+
+    @property
+    def exact(self) -> bool:
+        """Whether it trains, and all that was tried was right."""
+        return not self.refused and self.tried > 0 and self.error <= 1.0
+
+
+def judge(entry: Entry, dtype: torch.dtype = torch.float64, scales: tuple[float, ...] = SCALES) -> Verdict:
+    """The gate's word on the entry as people bring it, and the largest error there is, in units of what is allowed."""
+    try:
+        alone = _word(entry)
+    except LrdpError as problem:
+        return Verdict(refused=str(problem))
+    errors = list(_errors(entry, dtype, scales))
+    return Verdict(alone=alone, error=max(errors), tried=len(errors))
+
+
+def _word(entry: Entry) -> str:
+    with admitted(entry, entry.model(), torch.float32, 1.0) as ready:
+        return ready.checked.alone
+
+
+@contextmanager
+def admitted(entry: Entry, model: nn.Module, dtype: torch.dtype, clip_norm: float) -> Iterator[LocalSteps]:
+    """Through the gate, ready to run."""
+    with prepared(
+        FixedSizeGaussian(dataset_size=RECORDS, batch_size=ROWS, noise_multiplier=1.0),
+        Task(
+            model=model.to(dtype),
+            dataset=TensorRecords(*of_type(entry.batch(RECORDS, RECORD_SEED), dtype)),
+            loss=entry.loss,
+            constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=0.1))),
+            probes=_probes(entry, dtype) if entry.probes else (),
+        ),
+    ) as ready:
+        yield ready
+
+
+def unprobed(entry: Entry) -> str:
+    """What is said about an entry that needs probes if there are none."""
+    batch = TensorRecords(*entry.batch(RECORDS, RECORD_SEED))
+    constants = PublicConstants(clip_norm=1.0, optimiser=Sgd(rate=Constant(rate=0.1)))
+    mechanism = FixedSizeGaussian(dataset_size=RECORDS, batch_size=ROWS, noise_multiplier=1.0)
+    given = Task(model=entry.model(), dataset=batch, loss=entry.loss, constants=constants)
+    try:
+        with prepared(mechanism, given):
+            return ""
+    except InvalidInput as problem:
+        return str(problem)
+
+
+def _probes(entry: Entry, dtype: torch.dtype) -> list[Batch]:
+    records = TensorRecords(*of_type(entry.batch(3, PROBE_SEED), dtype))
+    return [records[number] for number in range(3)]
+
+
+def of_type(batch: Batch, dtype: torch.dtype) -> Batch:
+    return tuple(column.to(dtype) if column.is_floating_point() else column for column in batch)
+
+
+def _errors(entry: Entry, dtype: torch.dtype, scales: tuple[float, ...]) -> Iterator[float]:
+    """Of each gradient by itself, unclipped, and of a sum of clipped ones, at several weights. Without dropout."""
+    model, twin = entry.model(), entry.model().double().eval()
+    for clip_norm in (UNBOUNDED, None):
+        bound = clip_norm or median(_norms(entry, twin))
+        with admitted(entry, model, dtype, bound) as ready:
+            model.eval()
+            for number, scale in enumerate(scales):
+                _other_weights(model, number, scale)
+                twin.load_state_dict(model.state_dict())
+                truth = _truth(entry, twin)
+                yield from _gap_of_each(ready, truth) if clip_norm else _gap_of_sum(ready, truth, bound)
+            model.train()
+
+
+def _norms(entry: Entry, twin: nn.Module) -> list[float]:
+    return [float(one.norm()) for one in _truth(entry, twin)]
+
+
+def _gap_of_each(ready: LocalSteps, truth: Tensor) -> Iterator[float]:
+    close = CLOSE[ready.engine.dtype]
+    for number, gradient in enumerate(truth):
+        slots = [EMPTY] * ROWS
+        slots[number] = number
+        yield float((summed(ready, slots) - gradient).norm() / gradient.norm()) / close
+
+
+def _gap_of_sum(ready: LocalSteps, truth: Tensor, bound: float) -> Iterator[float]:
+    """The engine aims a little below the clip norm, by what it keeps free for rounding."""
+    dtype = ready.engine.dtype
+    target = bound * (1.0 - HEADROOM[dtype])
+    clipped = truth * (target / truth.norm(dim=1, keepdim=True)).clamp(max=1.0)
+    gap = (summed(ready, list(range(ROWS))) - clipped.sum(0)).norm()
+    yield float(gap / bound) / (ROWS * (CLOSE[dtype] + HEADROOM[dtype]))
+
+
+def summed(ready: LocalSteps, slots: list[int]) -> Tensor:
+    """What the engine adds up, as one vector."""
+    totals = ready.clipped_sum(Draw(torch.tensor(slots).numpy()))
+    parts = (totals.get(p, torch.zeros_like(p)) for p in ready.engine.parameters.values())
+    return torch.cat([part.detach().double().flatten() for part in parts])
+
+
+def _truth(entry: Entry, twin: nn.Module) -> Tensor:
+    """[rows, elements]: one example, one backward pass, in float64."""
+    batch = of_type(entry.batch(RECORDS, RECORD_SEED), torch.float64)
+    trained = [parameter for parameter in twin.parameters() if parameter.requires_grad]
+    found = []
+    for row in range(ROWS):
+        twin.zero_grad(set_to_none=True)
+        entry.loss(twin, tuple(column[row : row + 1] for column in batch)).sum().backward()
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+        found.append(torch.cat([part.flatten() for part in parts]))
+    return torch.stack(found)
+
+
+def _other_weights(model: nn.Module, seed: int, scale: float) -> None:
+    """New ones for all that is trained: drawn around those there were, and scaled."""
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                drawn = torch.randn(parameter.shape, generator=source).to(parameter)
+                size = max(0.05, float(parameter.square().mean().sqrt()))
+                parameter.add_(drawn, alpha=0.2 * size).mul_(scale)
