@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -70,6 +72,91 @@ def test_a_share_too_small_to_be_seen_still_taints():
     assert_trains_exactly(given, alone=True)
 
 
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        lambda losses, _: torch.where(losses > 50.0 * losses.median(), 0.0, losses),
+        lambda losses, _: losses * (1.0 + ((losses > 40.0).float().mean() > 0.9)),
+        lambda losses, inputs: losses * (1.0 + ((inputs > 90.0).any(0).sum() > 4)),
+    ],
+    ids=["the median of all", "how many are large", "whether any is large"],
+)
+def test_a_threshold_that_no_made_up_record_passes_is_found_where_examples_meet(loss_of):
+    """Losses stay as they are on every probe, whichever example is replaced; what they are compared with does not."""
+
+    def loss(given, batch):
+        return loss_of(CrossEntropy(classes=3)(given, batch), batch[0])
+
+    given = task(loss=loss)
+    assert "test_gate.py line" in check_gradients(fixed(), given).alone
+    assert_trains_exactly(given, alone=True)
+
+
+def test_what_examples_meet_in_does_not_matter_where_no_loss_comes_from_it():
+    class Reporting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model()
+
+        def forward(self, inputs):
+            self.seen = inputs.mean()
+            return self.inner(inputs)
+
+    assert_trains_exactly(task(model=Reporting()), alone=False)
+
+
+@pytest.mark.parametrize("look", [lambda x: x.tolist(), lambda x: x.detach().numpy(), lambda x: bool(x.any())])
+def test_values_are_looked_at_in_torch_or_outside_of_it(look):
+    def watching(_, inputs):
+        look(inputs)
+        return inputs * 1.0
+
+    assert "Changed, test_gate.py line" in check_gradients(fixed(), task(model=Changed(watching))).alone
+
+
+def test_what_is_kept_from_one_pass_to_the_next_is_refused():
+    class Remembering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.last = model(), torch.zeros(())
+
+        def forward(self, inputs):
+            kept, self.last = self.last, inputs.detach().sum()
+            return self.inner(inputs + 1e-3 * kept.to(inputs))
+
+    with pytest.raises(Unsupported, match=r"other examples of its batch|in a later pass"):
+        check_gradients(fixed(), task(model=Remembering()))
+
+
+class Joined(torch.autograd.Function):
+    """Each row for itself on the way there, all together on the way back."""
+
+    @staticmethod
+    def forward(_, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        return gradient + 1e-3 * gradient.sum(0)
+
+
+def test_examples_that_meet_on_the_way_back_alone_are_trained_one_by_one():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, inputs):
+            return self.second(Joined.apply(self.first(inputs)))
+
+    assert_trains_exactly(task(model=Model()), alone=True)
+
+
+def test_a_refusal_names_the_module_and_the_line_where_examples_meet():
+    with pytest.raises(Unsupported, match=r"they meet in Changed, test_gate\.py line \d+\. Keep examples along"):
+        check_gradients(fixed(), task(model=Changed(lambda _, inputs: inputs - inputs.mean(0))))
+
+
 def counts(_, inputs):
     logs = inputs.float().log()
     return logs - logs.mean(0)
@@ -106,7 +193,7 @@ def test_public_probes_take_the_place_of_made_up_records():
 def test_a_parameter_that_no_record_reaches_is_named():
     given = model()
     given.register_parameter("spare", nn.Parameter(torch.ones(3)))
-    with pytest.raises(Unsupported, match="the first of them spare"):
+    with pytest.raises(Unsupported, match=r"1 trained parameters get no gradient .*: spare\. They"):
         check_gradients(fixed(), task(model=given))
 
 
@@ -279,3 +366,34 @@ def test_an_instances_own_forward_comes_back():
     own = given[1].forward = lambda inputs, layer=given[1]: type(layer).forward(layer, inputs) * 2.0
     check_gradients(fixed(), task(model=given))
     assert vars(given[1])["forward"] is own
+
+
+# ----------------------------------------------------------------------------------------------- after the gate, pinned
+class Sometimes(nn.Module):
+    """Once it is ``woken``, an example with a large value is seen as two shorter ones: no check could have known."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.woken = nn.Linear(5, 5), False
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, inputs):
+        if self.woken and bool((inputs > 50.0).any()):
+            inner = self.inner(torch.cat([inputs, inputs])).view(2, *inputs.shape).mean(0)
+        else:
+            inner = self.inner(inputs)
+        return self.head(inner)
+
+
+def test_a_pass_with_other_shapes_than_were_checked_leaves_out_the_record_that_caused_them():
+    inputs, labels = records().columns_at(torch.arange(RECORDS).numpy())
+    inputs[3] = 60.0
+    given = task(model=Sometimes(), dataset=TensorRecords(inputs, labels))
+    given = replace(given, checked=check_gradients(fixed(), given))
+    assert not given.checked.alone
+    expected, _ = trained_sum(given, [EMPTY, 5, 9])
+    asleep, _ = trained_sum(given, [3, 5, 9])
+    given.model.woken = True
+    awake, _ = trained_sum(given, [3, 5, 9])
+    assert torch.equal(awake, expected)
+    assert not torch.equal(asleep, expected)

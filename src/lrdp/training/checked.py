@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lrdp.training.layers import Batched
+from lrdp.training.shapes import Shapes
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class CheckedGradients:
     ``subject`` is all that was checked: the very modules, their modes, the loss, the records' form. Not the weights:
     right gradients are a matter of code, and who chooses the weights must not choose what is found. ``least_meeting``
     is the fewest examples that are added up together; ``batched`` knows which tensors have a row for each example.
+    ``shapes`` are those that every later pass must have inside; none are known where examples run alone.
     ``alone`` says why examples run one after the other, by plain backward passes; empty if they run together.
     """
 
@@ -33,4 +35,5 @@ class CheckedGradients:
     peaks: Peaks
     least_meeting: int
     batched: Batched
+    shapes: Shapes | None = None
     alone: str = ""

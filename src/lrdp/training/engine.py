@@ -20,6 +20,7 @@ from lrdp.training.inspection import check, plan
 from lrdp.training.kernels import check_kernels, full_precision
 from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
 from lrdp.training.rounding import HEADROOM
+from lrdp.training.shapes import Shapes
 from lrdp.training.tape import Tape
 from lrdp.training.unlooking import unlooking
 
@@ -44,6 +45,7 @@ class Engine:
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
         self.model, self._loss, self.forward_dtype = model, loss, forward_dtype
         self._plan, self.batched = plan(model), Batched()
+        self.shapes: Shapes | None = None
         with full_precision():
             check_kernels(self.device, self.dtype)
         self._handles: list[RemovableHandle] = []
@@ -78,7 +80,10 @@ class Engine:
     def sweep(self, batch: Batch, rows: int) -> Tape:
         """One forward and one backward pass: the gradients measured, their weighted sum still to be taken."""
         tape = Tape(rows, self.device)
-        tape.sweep(self._forward(tape, batch))
+        losses = self._forward(tape, batch)
+        if self.shapes is not None:
+            self.shapes.demand(rows, tape.shapes)
+        tape.sweep(losses)
         return tape
 
     def accumulate(self, batch: Batch, rows: int, weigh: Weigh, totals: Totals) -> Lengths:
@@ -94,15 +99,15 @@ class Engine:
         check_losses(losses, rows)
         return losses
 
-    def plain_gradients(self, single: Batch) -> tuple[Tensor | None, ...]:
-        """The gradient of one example's loss for each trained parameter, by torch alone. Private."""
+    def plain_gradients(self, batch: Batch, rows: int = 1) -> tuple[Tensor | None, ...]:
+        """The gradient of so many examples' loss for each trained parameter, by torch alone. Private."""
         parameters = list(self.parameters.values())
         before = [parameter.grad for parameter in parameters]
         try:
             for parameter in parameters:
                 parameter.grad = None
             with torch.enable_grad():
-                loss = self.losses(single, 1).sum()
+                loss = self.losses(batch, rows).sum()
             if loss.requires_grad:
                 torch.autograd.backward(loss)  # not grad(), which passes by what is checkpointed in the old way
             return tuple(parameter.grad for parameter in parameters)

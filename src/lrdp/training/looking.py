@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -28,25 +31,62 @@ _LOOKS: Final = {
     _aten.equal,
 }
 _BY_INDEX: Final = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}
+# Ways out of torch that pass its operations by.
+_LEAVES: Final = {
+    Tensor.__array__,
+    Tensor.__dlpack__,
+    Tensor.data_ptr,
+    Tensor.numpy,
+    Tensor.tolist,
+    Tensor.untyped_storage,
+}
 _FOREIGN: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 
-class Looking(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the first place at which values are looked at while it is entered: ``place``, as in ``model.py line 7``."""
+class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operation while it is entered, and notes one ``place``, as in ``Model, model.py line 7``."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.place: str | None = None
+        self.place = ""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """No: the wrapper it would bring imports 100 MB of compiler."""
         return False
 
+    def note(self) -> None:
+        """Note the first place only."""
+        self.place = self.place or calling_line()
+
+
+@contextmanager
+def looking() -> Iterator[Watching]:
+    """Notes where values are looked at meanwhile."""
+    watching: Any = _Looking()
+    with watching, _Leaving(watching):
+        yield watching
+
+
+class _Looking(Watching):  # type: ignore[no-untyped-call]
+    """In operations of torch."""
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Run the operation, and note where it was called if it looks."""
-        if self.place is None and _looks(func.overloadpacket, args):
-            self.place = _caller()
+        if _looks(func.overloadpacket, args):
+            self.note()
+        return func(*args, **(kwargs or {}))
+
+
+class _Leaving(TorchFunctionMode):
+    """In what is none."""
+
+    def __init__(self, watching: Watching) -> None:
+        super().__init__()
+        self._watching = watching
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if func in _LEAVES:
+            self._watching.note()
         return func(*args, **(kwargs or {}))
 
 
@@ -57,9 +97,17 @@ def _looks(kind: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return kind in _BY_INDEX and any(isinstance(leaf, Tensor) and leaf.dtype in masks for leaf in tree_leaves(args[1]))
 
 
-def _caller() -> str:
-    """The innermost line that is neither torch's nor ours."""
-    for frame in reversed(traceback.extract_stack()):
-        if not frame.filename.startswith(_FOREIGN):
-            return f"{Path(frame.filename).name} line {frame.lineno}"
-    return "an unknown line"
+def calling_line() -> str:
+    """The module that runs, and the innermost line that is neither torch's nor ours."""
+    frames = list(_frames(sys._getframe(1)))
+    selves = (frame.f_locals.get("self") for frame in frames)
+    owner = next((f"{type(own).__name__}, " for own in selves if isinstance(own, nn.Module)), "")
+    lines = (frame for frame in frames if not frame.f_code.co_filename.startswith(_FOREIGN))
+    place = next((f"{Path(frame.f_code.co_filename).name} line {frame.f_lineno}" for frame in lines), "")
+    return f"{owner}{place}"
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

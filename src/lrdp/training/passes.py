@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from lrdp.training.chance import begin_at
 from lrdp.training.clipping import WIDE, Lengths, coefficients, row_squares
 from lrdp.training.engine import Batch, Engine, Totals
 from lrdp.training.isolation import tolerant_sweep
@@ -60,7 +61,7 @@ def one_by_one(engine: Engine, batch: Batch, live: Tensor, clip: Clip, totals: T
     dtype = clip.totals(len(live), 1)
     *seeds, after = torch.randint(_SEEDS, (len(live) + 1,)).tolist()
     for row, (there, seed) in enumerate(zip(live.tolist(), seeds, strict=True)):
-        torch.manual_seed(seed)
+        begin_at(seed, engine.device)
         gradients = _gradients_of_one(engine, some_rows(batch, slice(row, row + 1)))
         weight = clip.weights(_lengths(engine, gradients)) * there
         for parameter, gradient in gradients.items():
@@ -70,7 +71,7 @@ def one_by_one(engine: Engine, batch: Batch, live: Tensor, clip: Clip, totals: T
                 )
             kept = gradient * weight.to(gradient.dtype)
             totals[parameter] += torch.where(weight == 0, 0.0, kept)
-    torch.manual_seed(after)
+    begin_at(after, engine.device)
 
 
 def _gradients_of_one(engine: Engine, single: Batch) -> dict[Parameter, Tensor]:

@@ -6,13 +6,12 @@ refusal that it is there.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -24,12 +23,38 @@ from lrdp.training.task import Task
 
 # Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
 PROBE_ROWS = (2, 3)
-_PUBLIC_SEED = 11
+_PUBLIC_SEED, _OTHER_SEED = 11, 12
 _STIR, _LEAST_SIZE = 0.1, 0.1
 
 
-def probes(task: Task, reader: Reader) -> Any:
-    """As many records as the largest try takes: those that the task brings along, or else made-up ones."""
+@dataclass(frozen=True)
+class Probes:
+    """As many records as the largest try takes, and others to put in their places."""
+
+    batch: Any
+    others: tuple[Any, ...]
+
+    def replacing(self, row: int) -> Iterator[Any]:
+        """The batch with another record in that place."""
+        return (with_row(self.batch, row, other) for other in self.others)
+
+    def doubled(self) -> Probes:
+        """The same in float64."""
+        return Probes(doubled(self.batch), tuple(map(doubled, self.others)))
+
+    def where(self, runs: Callable[[Any], bool]) -> Probes:
+        """Without such others as the model does not take."""
+        return Probes(self.batch, tuple(other for other in self.others if runs(other)))
+
+
+def probes(task: Task, reader: Reader) -> Probes:
+    """Records that the task brings along, or else made-up ones; the others are these in other places, or made up."""
+    batch = _records(task, reader)
+    moved = tree_map(lambda leaf: leaf.roll(1, 0), batch)
+    return Probes(batch, (tree_map(torch.zeros_like, batch), made_up(batch, _OTHER_SEED), moved))
+
+
+def _records(task: Task, reader: Reader) -> Any:
     rows = PROBE_ROWS[-1]
     if not task.probes:
         return made_up(reader.blank(rows), _PUBLIC_SEED)
@@ -39,6 +64,8 @@ def probes(task: Task, reader: Reader) -> Any:
     given = tree_leaves(default_collate(list(task.probes[:rows])))
     if [(leaf.shape, leaf.dtype) for leaf in given] != [(leaf.shape, leaf.dtype) for leaf in blank]:
         raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}.")
+    if any(all(torch.equal(leaf[one], leaf[one - 1]) for leaf in given) for one in range(rows)):
+        raise InvalidInput(f"the first {rows} probes must differ: one is put in the place of another.")
     return tree_unflatten([leaf.to(reader.device) for leaf in given], form)
 
 
@@ -109,33 +136,3 @@ def stir(model: nn.Module) -> None:
             if parameter.requires_grad:
                 size = max(_LEAST_SIZE, float(parameter.square().mean().sqrt()))
                 parameter.add_(torch.randn(parameter.shape, generator=source).to(parameter), alpha=_STIR * size)
-
-
-@contextmanager
-def without_chance(model: nn.Module) -> Iterator[None]:
-    """Dropout off, so that two passes can be compared; every module's own mode comes back afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-@contextmanager
-def same_chance() -> Iterator[None]:
-    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been.
-
-    Models draw from numpy and from Python as well, as for masks over time.
-    """
-    numbers, choices = np.random.get_state(), random.getstate()  # noqa: NPY002 - the state that everybody shares
-    try:
-        with torch.random.fork_rng():
-            torch.manual_seed(_PUBLIC_SEED)
-            np.random.seed(_PUBLIC_SEED)  # noqa: NPY002
-            random.seed(_PUBLIC_SEED)
-            yield
-    finally:
-        np.random.set_state(numbers)  # noqa: NPY002
-        random.setstate(choices)

@@ -32,6 +32,7 @@ class Tape:
         self._squares = torch.zeros(rows, dtype=WIDE, device=device)
         self._roundings = torch.zeros_like(self._squares)
         self._meetings: set[int] = set()
+        self.shapes: list[tuple[int, ...]] = []
         self._edges: list[GradientEdge] = []
         self._waiting: dict[int, Emit] = {}
         self._uses: dict[Parameter, int] = {}
@@ -43,6 +44,7 @@ class Tape:
         """Have ``emit`` turn the output's gradient into those of ``parameters``, when it comes by."""
         if not output.requires_grad:
             return
+        self.shapes.append(tuple(output.shape))
         self._edges.append(get_gradient_edge(output))
         self._count(parameters)
         number = len(self._edges)

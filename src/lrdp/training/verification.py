@@ -12,28 +12,31 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
-from lrdp.errors import InvalidInput, LrdpError, Unsupported
+from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.checked import CheckedGradients, Peaks
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
-from lrdp.training.exactness import Gradients, disagreement, gradients_of_each
+from lrdp.training.evidence import demand_gradients, demand_losses
+from lrdp.training.exactness import disagreement
 from lrdp.training.independence import feels_others, refuse_mixing
 from lrdp.training.memory import LiveBytes
-from lrdp.training.probes import PROBE_ROWS, doubled, made_up, probes, some_rows, stirred, twin
+from lrdp.training.probes import PROBE_ROWS, Probes, doubled, probes, some_rows, stirred, twin
 from lrdp.training.records import Reader
+from lrdp.training.shapes import Shapes
 from lrdp.training.task import Task
+from lrdp.training.unlooking import unlooking
 from lrdp.training.widening import Widening
 
 _LOG = logging.getLogger("lrdp.training")
 _MOST = PROBE_ROWS[-1]
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}
-_SEEDS = range(12, 20)
 
 
 def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
@@ -43,19 +46,19 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     """
     subject = _subject(engine, task, reader)
     if task.checked is not None and task.checked.subject == subject:
-        engine.batched = task.checked.batched
+        engine.batched, engine.shapes = task.checked.batched, task.checked.shapes
         return task.checked
-    batch = probes(task, reader)
+    tried = probes(task, reader)
     before = {name: buffer.clone() for name, buffer in task.model.named_buffers()}
     with stirred(task.model):
-        _try(engine, batch, task, reader)
+        demand_losses(engine, tried.batch, task, reader)
         _check_buffers(task.model, before)
-        alone = _why_alone(engine, task, batch)
+        alone = _why_alone(engine, task, tried)
         with engine:
-            peaks, least_meeting = _alone_peaks(engine, batch) if alone else _peaks(engine, batch)
+            peaks, least_meeting = _alone_peaks(engine, tried.batch) if alone else _peaks(engine, tried.batch)
     _check_buffers(task.model, before)
     engine.batched.settle()
-    return CheckedGradients(subject, peaks, least_meeting, engine.batched, alone)
+    return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone)
 
 
 def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
@@ -64,36 +67,41 @@ def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
     return modules, tuple(engine.parameters), engine.forward_dtype, task.loss, reader.form
 
 
-def _try(engine: Engine, batch: Any, task: Task, reader: Reader) -> None:
-    """Refuse a model that does not run at all, before anything is said about its gradients."""
-    kind = "the public probes" if task.probes else "made-up records"
-    try:
-        for rows in (1, _MOST):
-            engine.losses(some_rows(batch, slice(0, rows)), rows)
-    except LrdpError:
-        raise
-    except Exception as problem:
-        raise InvalidInput(
-            f"the model or the loss fails on {kind} of the form {reader.form} ({type(problem).__name__}: {problem}): "
-            f"pass three or more public records that it takes, Task(probes=…); nothing was charged."
-        ) from problem
-
-
-def _why_alone(engine: Engine, task: Task, batch: Any) -> str:
+def _why_alone(engine: Engine, task: Task, tried: Probes) -> str:
     """Why the layers' rules cannot be used; empty if they can. Refuses what cannot be trained in any way."""
-    with _exactly(engine, task, batch) as exact:
-        given = batch if exact is engine else doubled(batch)
-        refuse_mixing(exact, given, _MOST, _CLOSE[exact.dtype])
-        _demand_gradients(exact, given, bool(task.probes))
+    tried = tried.where(partial(_runs, engine))
+    with _exactly(engine, task, tried.batch) as exact:
+        given = tried if exact is engine else tried.doubled()
+        refuse_mixing(exact, given, _CLOSE[exact.dtype])
+        demand_gradients(exact, given.batch, bool(task.probes))
         if exact is engine:
             return "it does not run in float64, so its rules cannot be checked"
-        if problem := disagreement(exact, given, PROBE_ROWS):
+        if problem := disagreement(exact, given.batch, PROBE_ROWS):
             return problem
     try:
-        with engine:
-            return feels_others(engine, batch, _MOST)
+        with engine, unlooking():
+            engine.shapes = _shapes(engine, tried.batch)
+            return feels_others(engine, tried)
     except Exception as problem:  # noqa: BLE001 - as there
         return f"the rules do not fit it ({problem})"
+
+
+def _runs(engine: Engine, batch: Any) -> bool:
+    """Whether the model takes these records; it does take the first ones in other places."""
+    try:
+        engine.losses(batch, _MOST)
+    except Exception:  # noqa: BLE001 - as there
+        return False
+    return True
+
+
+def _shapes(engine: Engine, batch: Any) -> Shapes:
+    """Those inside a pass, learnt from two numbers of rows and tried on a third."""
+    known = [(rows, engine.sweep(some_rows(batch, slice(0, rows)), rows).shapes) for rows in PROBE_ROWS]
+    shapes = Shapes(*known)
+    both = tree_map(lambda leaf: torch.cat([leaf, leaf]), batch)
+    shapes.demand(2 * _MOST, engine.sweep(both, 2 * _MOST).shapes)
+    return shapes
 
 
 @contextmanager
@@ -110,33 +118,6 @@ def _exactly(engine: Engine, task: Task, batch: Any) -> Iterator[Engine]:
         return
     with exact, Widening():
         yield exact
-
-
-def _demand_gradients(engine: Engine, batch: Any, own_probes: bool) -> None:
-    """Refuse what proves nothing: an example without gradient, or a parameter that none of many examples reaches."""
-    found = gradients_of_each(engine, batch, _MOST)
-    sizes = [sum(float(values.square().sum()) for values in gradients.values()) for gradients in found]
-    if not all(0.0 < size < float("inf") for size in sizes):
-        raise Unsupported(
-            f"the gradients of the records that the model was tried on have the squared lengths "
-            f"{', '.join(f'{size:.3g}' for size in sizes)}, and of zero or what is not finite nothing can be learnt: "
-            f"pass three or more public records that it learns from, Task(probes=…)."
-        )
-    untouched = _untouched(found, set(engine.parameters))
-    for seed in () if own_probes else _SEEDS:
-        if untouched:
-            untouched = _untouched(gradients_of_each(engine, made_up(batch, seed), _MOST), untouched)
-    if untouched:
-        names = sorted(untouched)
-        raise Unsupported(
-            f"{len(names)} trained parameters get no gradient from any record that the model was tried on, the first "
-            f"of them {names[0]}: they would get noise and nothing else. Freeze them (requires_grad_(False)), or pass "
-            f"public records that reach them, Task(probes=…)."
-        )
-
-
-def _untouched(found: list[Gradients], names: set[str]) -> set[str]:
-    return {name for name in names if not any(bool(gradients[name].any()) for gradients in found)}
 
 
 def _peaks(engine: Engine, batch: Any) -> tuple[Peaks, int]:
