@@ -298,6 +298,26 @@ def test_what_has_no_rule_and_mixes_nothing_is_trained_exactly_alone(make):
     assert_trains_exactly(task(model=make()), alone=True)
 
 
+class Words(nn.Module):
+    """Records are token ids, and every example has a row of positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(9, 4), nn.Embedding(5, 4), nn.Linear(4, 3)
+
+    def forward(self, tokens):
+        places = torch.arange(5).repeat(len(tokens), 1)
+        return self.head((self.words(tokens) + self.places(places)).tanh().mean(1))
+
+
+def test_token_ids_are_marked_where_they_become_numbers():
+    whole = TensorRecords(torch.randint(0, 9, (RECORDS, 5)), torch.randint(0, 3, (RECORDS,)))
+    assert_trains_exactly(task(model=Words(), dataset=whole), alone=False)
+    centred = Words()
+    centred.words.register_forward_hook(lambda _, args, output: output + 1e-30 * output.mean(0))
+    assert_trains_exactly(task(model=centred, dataset=whole), alone=True)
+
+
 @pytest.mark.parametrize("make", [model, Tied], ids=["layers", "tied raw parameters"])
 def test_what_the_rules_know_is_trained_together(make):
     assert_trains_exactly(task(model=make()), alone=False)

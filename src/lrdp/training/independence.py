@@ -131,7 +131,7 @@ def _marked(model: nn.Module, row: int, value: float) -> Iterator[None]:
 
     def mark(_: nn.Module, args: Any, output: Tensor) -> Tensor:  # noqa: ARG001 - a hook's signature
         own = (torch.arange(_ROWS, device=output.device) == row).view(-1, *(1,) * (output.dim() - 1))
-        return torch.where(own, value, output) if len(output) == _ROWS else output
+        return output.masked_fill(own, value) if len(output) == _ROWS else output
 
     handles = [part.register_forward_hook(mark) for part in model.modules() if isinstance(part, nn.Embedding)]
     try:

@@ -59,9 +59,9 @@ class _Call:
 
     def __init__(self, kind: Any, given: Any, made: Any) -> None:
         self.kind, self.given, self.made = kind, _tensors(given), _tensors(made)
-        # A view shows what is compared where it was made; and what nobody wrote yet is whatever was in memory.
-        fresh = not _is_view(kind) and kind.overloadpacket not in _UNWRITTEN
-        self._values = [leaf.detach().clone() for leaf in self.made] if fresh else []
+        # What nobody wrote yet is whatever was in memory.
+        written = kind.overloadpacket not in _UNWRITTEN
+        self._values = [leaf.detach().clone() for leaf in self.made] if written else []
         self._compared = [leaf.detach().clone() for leaf in self.given] if _compares(kind) else []
         self._earlier: list[Tensor] = []
         self._now: list[Tensor] = []
@@ -98,7 +98,7 @@ class _Call:
 
 
 class _Recording(Watching):  # type: ignore[no-untyped-call]
-    """Keeps every operation."""
+    """Keeps every operation but views: what they show lies in the same memory, and is compared where it was made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,8 @@ class _Recording(Watching):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        self._calls.append(_Call(func, (args, kwargs), made))
+        if not _is_view(func):
+            self._calls.append(_Call(func, (args, kwargs), made))
         return made
 
     def leading_to(self, losses: Tensor) -> list[_Call]:
@@ -129,7 +130,9 @@ class _Comparing(Watching):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        call = None if self.place else next(self._left, None)
+        if self.place or _is_view(func):
+            return made
+        call = next(self._left, None)
         if call is not None and call.does(func, made):
             made = call.either_way((args, kwargs), made)
             if not call.meets(made):
