@@ -30,7 +30,7 @@ def adapted(name: str, make: str, told: dict[str, Any] | None = None, **settings
     """BERT for sentences of one length, with an adapter of that kind."""
 
     def build() -> nn.Module:
-        return Adapted("bert", getattr(peft, make)(task_type="SEQ_CLS", **settings))
+        return Adapted("bert", getattr(peft, make)(task_type="SEQ_CLS", **settings), without=("num_key_value_heads",))
 
     given = {"family": "peft", "records": entry.words, "loss": entry.of_classes}
     return Entry(name=name, build=build, **{**given, **(told or {})})

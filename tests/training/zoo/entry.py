@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -22,7 +21,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 class Entry:
     """``alone`` and ``refused`` are parts of the sentence that is expected; both empty: examples run together.
 
-    ``probes`` marks what does not take made-up records. ``opacus`` is False where the baseline would not end.
+    ``probes`` marks what does not take made-up records; ``frozen`` names what no record reaches, ``narrow`` what has no
+    float64.
     """
 
     name: str
@@ -33,12 +33,18 @@ class Entry:
     alone: str = ""
     refused: str = ""
     probes: bool = False
+    frozen: tuple[str, ...] = ()
+    narrow: bool = False
 
     def model(self, seed: int = 7) -> nn.Module:
         """A new one with the same weights for the same seed, in the mode that people train in."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return self.build().train()
+            made = self.build().train()
+        for name, parameter in made.named_parameters():
+            if any(part in name for part in self.frozen):
+                parameter.requires_grad_(False)
+        return made
 
     def batch(self, count: int, seed: int) -> Batch:
         return self.records(count, torch.Generator().manual_seed(seed))
@@ -142,7 +148,3 @@ def pictures(size: int = 16) -> Records:
 def pairs(shape: tuple[int, ...], target: tuple[int, ...]) -> Records:
     """Normal numbers, and others to be found from them."""
     return lambda n, source: (torch.randn(n, *shape, generator=source), torch.randn(n, *target, generator=source))
-
-
-def named(family: str, entries: list[dict[str, Any]]) -> tuple[Entry, ...]:
-    return tuple(Entry(family=family, **given) for given in entries)

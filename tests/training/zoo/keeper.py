@@ -6,22 +6,21 @@ weights that were checked and at others, on records that nobody was shown before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from lrdp.accounting import FixedSizeGaussian
-from lrdp.errors import InvalidInput, LrdpError
+from lrdp.errors import LrdpError
 from lrdp.training import Constant, PublicConstants, Sgd, Task, TensorRecords
 from lrdp.training.local_steps import LocalSteps, prepared
 from lrdp.training.sampling import EMPTY, Draw
 from training.zoo.entry import Batch, Entry
 
-RECORDS, ROWS = 24, 5
+RECORDS, ROWS = 64, 5
 UNBOUNDED = 1e6
 HEADROOM = {torch.float32: 2.0**-7, torch.float64: 2.0**-16}
 CLOSE = {torch.float32: 2e-3, torch.float64: 1e-6}
@@ -31,7 +30,7 @@ PROBE_SEED, RECORD_SEED = 5, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """``alone`` and ``refused`` are sentences; ``error`` is the largest found, as a share of what it is compared to."""
+    """``alone`` and ``refused`` are sentences; ``error`` is the largest of all that was tried, where 1 is allowed."""
 
     alone: str = ""
     refused: str = ""
@@ -48,48 +47,51 @@ class Verdict:
         return not self.refused and self.tried > 0 and self.error <= 1.0
 
 
-def judge(entry: Entry, dtype: torch.dtype = torch.float64, scales: tuple[float, ...] = SCALES) -> Verdict:
-    """The gate's word on the entry as people bring it, and the largest error there is, in units of what is allowed."""
+def judge(entry: Entry, scales: tuple[float, ...] = SCALES) -> Verdict:
+    """The gate's word on the entry as people bring it, in float32 and with dropout, and the largest error there is."""
     try:
-        alone = _word(entry)
+        with admitted(entry, entry.model(), torch.float32, UNBOUNDED) as ready:
+            alone = ready.checked.alone
+            errors = list(_errors(entry, ready, scales[:1]))
     except LrdpError as problem:
         return Verdict(refused=str(problem))
-    errors = list(_errors(entry, dtype, scales))
+    if not entry.narrow:
+        with admitted(entry, entry.model(), torch.float64, UNBOUNDED) as ready:
+            errors += _errors(entry, ready, scales)
     return Verdict(alone=alone, error=max(errors), tried=len(errors))
 
 
-def _word(entry: Entry) -> str:
-    with admitted(entry, entry.model(), torch.float32, 1.0) as ready:
-        return ready.checked.alone
-
-
 @contextmanager
-def admitted(entry: Entry, model: nn.Module, dtype: torch.dtype, clip_norm: float) -> Iterator[LocalSteps]:
+def admitted(
+    entry: Entry, model: nn.Module, dtype: torch.dtype, clip_norm: float, rows: int = ROWS
+) -> Iterator[LocalSteps]:
     """Through the gate, ready to run."""
-    with prepared(
-        FixedSizeGaussian(dataset_size=RECORDS, batch_size=ROWS, noise_multiplier=1.0),
-        Task(
-            model=model.to(dtype),
-            dataset=TensorRecords(*of_type(entry.batch(RECORDS, RECORD_SEED), dtype)),
-            loss=entry.loss,
-            constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=0.1))),
-            probes=_probes(entry, dtype) if entry.probes else (),
-        ),
-    ) as ready:
+    probes = _probes(entry, dtype) if entry.probes else ()
+    with prepared(_mechanism(rows), _task(entry, model.to(dtype), dtype, clip_norm, probes)) as ready:
         yield ready
 
 
 def unprobed(entry: Entry) -> str:
-    """What is said about an entry that needs probes if there are none."""
-    batch = TensorRecords(*entry.batch(RECORDS, RECORD_SEED))
-    constants = PublicConstants(clip_norm=1.0, optimiser=Sgd(rate=Constant(rate=0.1)))
-    mechanism = FixedSizeGaussian(dataset_size=RECORDS, batch_size=ROWS, noise_multiplier=1.0)
-    given = Task(model=entry.model(), dataset=batch, loss=entry.loss, constants=constants)
+    """What is said about an entry that needs probes if there are none; empty if it needs none."""
     try:
-        with prepared(mechanism, given):
+        with prepared(_mechanism(ROWS), _task(entry, entry.model(), torch.float32, 1.0, ())):
             return ""
-    except InvalidInput as problem:
+    except LrdpError as problem:
         return str(problem)
+
+
+def _mechanism(rows: int) -> FixedSizeGaussian:
+    return FixedSizeGaussian(dataset_size=RECORDS, batch_size=rows, noise_multiplier=1.0)
+
+
+def _task(entry: Entry, model: nn.Module, dtype: torch.dtype, clip_norm: float, probes: Sequence[Batch]) -> Task:
+    return Task(
+        model=model,
+        dataset=TensorRecords(*of_type(entry.batch(RECORDS, RECORD_SEED), dtype)),
+        loss=entry.loss,
+        constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=0.1))),
+        probes=probes,
+    )
 
 
 def _probes(entry: Entry, dtype: torch.dtype) -> list[Batch]:
@@ -101,23 +103,18 @@ def of_type(batch: Batch, dtype: torch.dtype) -> Batch:
     return tuple(column.to(dtype) if column.is_floating_point() else column for column in batch)
 
 
-def _errors(entry: Entry, dtype: torch.dtype, scales: tuple[float, ...]) -> Iterator[float]:
-    """Of each gradient by itself, unclipped, and of a sum of clipped ones, at several weights. Without dropout."""
-    model, twin = entry.model(), entry.model().double().eval()
-    for clip_norm in (UNBOUNDED, None):
-        bound = clip_norm or median(_norms(entry, twin))
-        with admitted(entry, model, dtype, bound) as ready:
-            model.eval()
-            for number, scale in enumerate(scales):
-                _other_weights(model, number, scale)
-                twin.load_state_dict(model.state_dict())
-                truth = _truth(entry, twin)
-                yield from _gap_of_each(ready, truth) if clip_norm else _gap_of_sum(ready, truth, bound)
-            model.train()
-
-
-def _norms(entry: Entry, twin: nn.Module) -> list[float]:
-    return [float(one.norm()) for one in _truth(entry, twin)]
+def _errors(entry: Entry, ready: LocalSteps, scales: tuple[float, ...]) -> Iterator[float]:
+    """Of each gradient by itself, and of sums of clipped ones, at other weights than those checked. Without dropout."""
+    model, wide = ready.task.model, torch.float32 if entry.narrow else torch.float64
+    twin = entry.model().to(wide).eval()
+    model.eval()
+    for number, scale in enumerate(scales):
+        _other_weights(model, number, scale)
+        twin.load_state_dict(model.state_dict())
+        truth = _truth(entry, twin, wide)
+        yield from _gap_of_each(ready, truth)
+        for share in (0.3, 1.0):
+            yield _gap_of_sum(ready, truth, share * float(truth.norm(dim=1).median()))
 
 
 def _gap_of_each(ready: LocalSteps, truth: Tensor) -> Iterator[float]:
@@ -125,35 +122,37 @@ def _gap_of_each(ready: LocalSteps, truth: Tensor) -> Iterator[float]:
     for number, gradient in enumerate(truth):
         slots = [EMPTY] * ROWS
         slots[number] = number
-        yield float((summed(ready, slots) - gradient).norm() / gradient.norm()) / close
+        yield float((summed(ready, slots, UNBOUNDED) - gradient).norm() / gradient.norm()) / close
 
 
-def _gap_of_sum(ready: LocalSteps, truth: Tensor, bound: float) -> Iterator[float]:
+def _gap_of_sum(ready: LocalSteps, truth: Tensor, bound: float) -> float:
     """The engine aims a little below the clip norm, by what it keeps free for rounding."""
     dtype = ready.engine.dtype
     target = bound * (1.0 - HEADROOM[dtype])
     clipped = truth * (target / truth.norm(dim=1, keepdim=True)).clamp(max=1.0)
-    gap = (summed(ready, list(range(ROWS))) - clipped.sum(0)).norm()
-    yield float(gap / bound) / (ROWS * (CLOSE[dtype] + HEADROOM[dtype]))
+    gap = (summed(ready, list(range(ROWS)), bound) - clipped.sum(0)).norm()
+    return float(gap / bound) / (ROWS * (CLOSE[dtype] + HEADROOM[dtype]))
 
 
-def summed(ready: LocalSteps, slots: list[int]) -> Tensor:
-    """What the engine adds up, as one vector."""
-    totals = ready.clipped_sum(Draw(torch.tensor(slots).numpy()))
+def summed(ready: LocalSteps, slots: list[int], clip_norm: float) -> Tensor:
+    """What the engine adds up with that clip norm, as one vector."""
+    constants = replace(ready.task.constants, clip_norm=clip_norm)
+    clipping = replace(ready, task=replace(ready.task, constants=constants))
+    totals = clipping.clipped_sum(Draw(torch.tensor(slots).numpy()))
     parts = (totals.get(p, torch.zeros_like(p)) for p in ready.engine.parameters.values())
     return torch.cat([part.detach().double().flatten() for part in parts])
 
 
-def _truth(entry: Entry, twin: nn.Module) -> Tensor:
-    """[rows, elements]: one example, one backward pass, in float64."""
-    batch = of_type(entry.batch(RECORDS, RECORD_SEED), torch.float64)
+def _truth(entry: Entry, twin: nn.Module, dtype: torch.dtype) -> Tensor:
+    """[rows, elements]: one example, one backward pass."""
+    batch = of_type(entry.batch(RECORDS, RECORD_SEED), dtype)
     trained = [parameter for parameter in twin.parameters() if parameter.requires_grad]
     found = []
     for row in range(ROWS):
         twin.zero_grad(set_to_none=True)
         entry.loss(twin, tuple(column[row : row + 1] for column in batch)).sum().backward()
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
-        found.append(torch.cat([part.flatten() for part in parts]))
+        found.append(torch.cat([part.double().flatten() for part in parts]))
     return torch.stack(found)
 
 

@@ -33,6 +33,7 @@ _WAVES = {
     "classifier_proj_size": 8,
     "num_feat_extract_layers": 2,
 }
+_UNMASKED = {"frozen": ("mask_token",)}
 _MIXED = "replace_batch_norm(model) puts GroupNorm in its place"
 
 
@@ -111,8 +112,9 @@ def _spectrogram() -> Any:
 ENTRIES_OF_SIGHT: tuple[Entry, ...] = (
     seen("vit", "ViT", **_VIT),
     seen("deit", "DeiT", **_VIT),
-    seen("dinov2", "Dinov2", **_VIT),
-    seen("dinov2_with_registers", "Dinov2WithRegisters", **_VIT),
+    seen("dinov2", "Dinov2", told=_UNMASKED, **_VIT),
+    seen("dinov2", "Dinov2", told={"name": "dinov2, as it comes", "refused": "mask_token"}, **_VIT),
+    seen("dinov2_with_registers", "Dinov2WithRegisters", told=_UNMASKED, **_VIT),
     seen("beit", "Beit", **_VIT, use_relative_position_bias=True),
     seen("swin", "Swin", **_WINDOWS),
     seen("swinv2", "Swinv2", **_WINDOWS),
@@ -129,8 +131,20 @@ ENTRIES_OF_SIGHT: tuple[Entry, ...] = (
         decoder_hidden_size=16,
     ),
     seen("poolformer", "PoolFormer", **_PYRAMID, padding=[1, 1]),
-    seen("clip", "CLIP", vision_config=_VIT, text_config={"vocab_size": ENTRIES, **_BLOCKS}),
-    seen("siglip", "Siglip", vision_config=_VIT, text_config={"vocab_size": ENTRIES, **_BLOCKS}),
+    seen(
+        "clip",
+        "CLIP",
+        told={"frozen": ("post_layernorm",)},
+        vision_config=_VIT,
+        text_config={"vocab_size": ENTRIES, **_BLOCKS},
+    ),
+    seen(
+        "siglip",
+        "Siglip",
+        told={"frozen": ("vision_model.head",)},
+        vision_config=_VIT,
+        text_config={"vocab_size": ENTRIES, **_BLOCKS},
+    ),
     seen(
         "resnet",
         "ResNet",

@@ -68,6 +68,12 @@ def classifier(kind: str, /, told: dict[str, Any] | None = None, **sizes: Any) -
     return Entry(build=build, **{**given, **(told or {})})
 
 
+def of_words(kind: str, **sizes: Any) -> Entry:
+    """Of sentences of one length, without a mask."""
+    build = tiny("SequenceClassification", kind, "input_ids", **sizes)
+    return Entry(name=kind, family="transformers", build=build, records=entry.words, loss=entry.of_classes)
+
+
 def writer(kind: str, /, told: dict[str, Any] | None = None, **sizes: Any) -> Entry:
     """Of the next word, for sentences of different lengths, with an attention mask."""
     build = tiny("CausalLM", kind, "input_ids", "attention_mask", **sizes)
@@ -134,14 +140,27 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
     classifier("deberta", relative_attention=True, pos_att_type=["p2c", "c2p"]),
     classifier("deberta-v2", relative_attention=True, position_buckets=4, pos_att_type=["p2c", "c2p"]),
     classifier("mpnet"),
-    classifier("xlnet", without=("max_position_embeddings",), d_model=16, n_layer=2, n_head=2, d_inner=32),
+    classifier(
+        "xlnet",
+        told={"frozen": ("r_s_bias", "seg_embed", "mask_emb")},
+        without=("max_position_embeddings",),
+        d_model=16,
+        n_layer=2,
+        n_head=2,
+        d_inner=32,
+    ),
     classifier("t5", told={"probes": True}, **_T5),
     translator("t5", **_T5),
     classifier("bart", told={"probes": True}, **_BART),
-    classifier("longformer", attention_window=4),
-    classifier("big_bird", attention_type="original_full"),
+    classifier(
+        "longformer",
+        told={"frozen": tuple(f"layer.1.attention.self.{name}." for name in ("query", "key", "value"))},
+        attention_window=4,
+    ),
+    classifier("big_bird", told={"frozen": ("bert.pooler",)}, attention_type="original_full"),
     classifier(
         "funnel",
+        told={"frozen": ("blocks.1.0.attention.r_", "blocks.1.0.attention.seg_embed")},
         without=("num_hidden_layers",),
         d_model=16,
         n_head=2,
@@ -152,14 +171,8 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
     ),
     classifier("convbert", embedding_size=8, conv_kernel_size=3),
     classifier("squeezebert", embedding_size=16),
-    classifier("nystromformer", num_landmarks=4, segment_means_seq_len=TOKENS, conv_kernel_size=3),
-    Entry(
-        name="fnet",
-        family="transformers",
-        build=tiny("SequenceClassification", "fnet", "input_ids"),
-        records=entry.words,
-        loss=entry.of_classes,
-    ),
+    of_words("nystromformer", num_landmarks=4, segment_means_seq_len=TOKENS, conv_kernel_size=3),
+    of_words("fnet"),
     classifier("mobilebert", embedding_size=8, intra_bottleneck_size=8, true_hidden_size=8),
     classifier("roformer", embedding_size=16),
     classifier("modernbert"),
@@ -194,7 +207,7 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
     writer("phi3"),
     writer("falcon"),
     writer("stablelm"),
-    writer("mixtral", num_local_experts=4, num_experts_per_tok=2),
+    writer("mixtral", told={"narrow": True}, num_local_experts=4, num_experts_per_tok=2),
     writer("mamba", state_size=4),
     writer("mamba2", state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=4),
     writer("rwkv", attention_hidden_size=16, context_length=16),

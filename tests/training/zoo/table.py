@@ -1,0 +1,59 @@
+"""The zoo as a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+Row = dict[str, Any]
+_HEAD = """# The zoo
+
+Public architectures in tiny random configurations, as people bring them: in float32, in train mode, with dropout. Made by
+`PYTHONPATH=src:tests python -m training.zoo`; the same in figures is in [zoo.json](zoo.json).
+
+*Exact* means: each example's gradient, and sums of clipped ones, equal those of separate plain backward passes in float64,
+at three sets of weights that the gate did not see, on records it did not see (1e-6 of the norm for weights in float64, 2e-3 in
+float32). *Together* is one backward pass by the layers' rules; *one by one* is a plain pass for each example, for the reason
+given. Time and memory are multiples of plain SGD's for a step of 32 examples; secure noise is in our time. Models this small
+spend their time between operations, not in them: for real sizes see [training.md](training.md).
+
+"""
+_COLUMNS = "| model | verdict | exact | time, memory | Opacus hooks | Opacus ghost |\n|---|---|---|---|---|---|\n"
+
+
+def written(rows: list[Row]) -> str:
+    """Figures in sum, a table for each family, and every reason in full."""
+    families = dict.fromkeys(row["family"] for row in rows)
+    tables = [f"## {family}\n\n{_COLUMNS}{_lines(rows, family)}" for family in families]
+    return _HEAD + _summary(rows) + "\n".join(tables) + "\n" + _reasons(rows)
+
+
+def _summary(rows: list[Row]) -> str:
+    words = Counter(row["verdict"] for row in rows)
+    trained = [row for row in rows if row["verdict"] != "refused"]
+    exact = sum(row["exact"] for row in trained)
+    return (
+        f"{len(rows)} models: {words['together']} train together, {words['one by one']} one by one, {words['refused']} are "
+        f"refused. Of the {len(trained)} that train, {exact} train exactly; accepted and wrong: {len(trained) - exact}.\n\n"
+    )
+
+
+def _lines(rows: list[Row], family: str) -> str:
+    return "".join(_line(row) for row in rows if row["family"] == family)
+
+
+def _line(row: Row) -> str:
+    figures = " | ".join(_ratios(row["contest"].get(name, {})) for name in ("ours", "opacus hooks", "opacus ghost"))
+    exact = "–" if row["verdict"] == "refused" else "yes" if row["exact"] else "**no**"
+    return f"| {row['name']} | {row['verdict']} | {exact} | {figures} |\n"
+
+
+def _ratios(found: dict[str, Any]) -> str:
+    if "fails" in found:
+        return "refused" if found["fails"] == "refused" else f"fails: {found['fails']}"
+    return f"{found['time']:.1f}, {found['memory']:.1f}" if found else "–"
+
+
+def _reasons(rows: list[Row]) -> str:
+    said = "".join(f"- **{row['name']}**, {row['verdict']}: {row['says']}\n" for row in rows if row["says"])
+    return f"## Why\n\n{said}"
