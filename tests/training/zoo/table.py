@@ -8,14 +8,15 @@ from typing import Any
 Row = dict[str, Any]
 _HEAD = """# The zoo
 
-Public architectures in tiny random configurations, as people bring them: in float32, in train mode, with dropout. Made by
-`PYTHONPATH=src:tests python -m training.zoo`; the same in figures is in [zoo.json](zoo.json).
+Public architectures in tiny random configurations, as people bring them: in float32, in train mode, with dropout.
+Made by `PYTHONPATH=src:tests python -m training.zoo`; the same in figures is in [zoo.json](zoo.json).
 
-*Exact* means: each example's gradient, and sums of clipped ones, equal those of separate plain backward passes in float64,
-at three sets of weights that the gate did not see, on records it did not see (1e-6 of the norm for weights in float64, 2e-3 in
-float32). *Together* is one backward pass by the layers' rules; *one by one* is a plain pass for each example, for the reason
-given. Time and memory are multiples of plain SGD's for a step of 32 examples; secure noise is in our time. Models this small
-spend their time between operations, not in them: for real sizes see [training.md](training.md).
+*Exact* means: each example's gradient, and sums of clipped ones, equal those of separate plain backward passes in
+float64, at three sets of weights and on records that the gate did not see (to 1e-6 of the norm for weights in float64,
+and 2e-3 in float32). *Together* is one backward pass by the layers' rules; *one by one* is a plain pass for each
+example, for the reason given. Time and memory are multiples of plain SGD's for a step of 32 examples; our time includes
+secure noise, memory does not (4 MB for any model). Models this small spend their time between operations, not in them:
+for real sizes see [training.md](training.md).
 
 """
 _COLUMNS = "| model | verdict | exact | time, memory | Opacus hooks | Opacus ghost |\n|---|---|---|---|---|---|\n"
@@ -33,8 +34,9 @@ def _summary(rows: list[Row]) -> str:
     trained = [row for row in rows if row["verdict"] != "refused"]
     exact = sum(row["exact"] for row in trained)
     return (
-        f"{len(rows)} models: {words['together']} train together, {words['one by one']} one by one, {words['refused']} are "
-        f"refused. Of the {len(trained)} that train, {exact} train exactly; accepted and wrong: {len(trained) - exact}.\n\n"
+        f"{len(rows)} models: {words['together']} train together, {words['one by one']} one by one, {words['refused']} "
+        f"are refused. Of the {len(trained)} that train, {exact} train exactly; accepted and wrong: "
+        f"{len(trained) - exact}.\n\n"
     )
 
 
