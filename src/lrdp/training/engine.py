@@ -99,6 +99,10 @@ class Engine:
         check_losses(losses, rows)
         return losses
 
+    def recorded_losses(self, batch: Batch, rows: int) -> Tensor:
+        """The same by the very pass that is trained with, its books thrown away. Private."""
+        return self._forward(Tape(rows, self.device), batch)
+
     def plain_gradients(self, batch: Batch, rows: int = 1) -> tuple[Tensor | None, ...]:
         """The gradient of so many examples' loss for each trained parameter, by torch alone. Private."""
         parameters = list(self.parameters.values())

@@ -2,64 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lrdp.errors import InvalidInput, LrdpError, Unsupported
 from lrdp.training.engine import Engine
-from lrdp.training.exactness import Gradients, gradients_of_each, square
-from lrdp.training.probes import PROBE_ROWS, made_up, some_rows
+from lrdp.training.exactness import Gradients, gradients_of_each
+from lrdp.training.probes import PROBE_ROWS, candidates
 from lrdp.training.records import Reader
 from lrdp.training.task import Task
 
-_MOST = PROBE_ROWS[-1]
-_SEEDS = range(12, 20)
 _NAMED = 8
 
 
-def demand_losses(engine: Engine, batch: Any, task: Task, reader: Reader) -> None:
-    """Refuse a model that does not run at all, or gives no number, before anything is said about its gradients."""
+def telling(engine: Engine, task: Task, reader: Reader) -> Any:
+    """The first few records that something is seen of: no two alike, all with a gradient that is finite and not zero.
+
+    Raises:
+        InvalidInput: if there are too few because the model or the loss raises.
+        Unsupported: if there are too few otherwise.
+    """
+    chosen: list[Any] = []
+    seen: list[float] = []
+    problem: Exception | None = None
+    for record in candidates(task, reader):
+        try:
+            seen.append(_square(engine, record))
+        except LrdpError:
+            raise
+        except Exception as reason:  # noqa: BLE001 - whatever a model or a loss does with a record
+            problem = reason
+            continue
+        if 0.0 < seen[-1] < float("inf") and not any(_alike(record, other) for other in chosen):
+            chosen.append(record)
+        if len(chosen) == PROBE_ROWS[-1]:
+            return tree_map(lambda *leaves: torch.cat(leaves), *chosen)
+    raise _too_few(task, reader, seen) if problem is None else _failing(task, reader, problem)
+
+
+def _square(engine: Engine, record: Any) -> float:
+    found = engine.plain_gradients(record)
+    return sum(float(values.double().square().sum()) for values in found if values is not None)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return all(map(torch.equal, tree_leaves(one), tree_leaves(other)))
+
+
+def _failing(task: Task, reader: Reader, problem: Exception) -> LrdpError:
     kind = "the public probes" if task.probes else "made-up records"
-    try:
-        losses = [engine.losses(some_rows(batch, slice(0, rows)), rows).detach() for rows in (1, _MOST)]
-    except LrdpError:
-        raise
-    except Exception as problem:
-        raise InvalidInput(
-            f"the model or the loss fails on {kind} of the form {reader.form} ({type(problem).__name__}: {problem}): "
-            f"pass three or more public records that it takes, Task(probes=…); nothing was charged."
-        ) from problem
-    if not bool(torch.cat(losses).isfinite().all()):
-        raise Unsupported(_proves_nothing("losses", losses[1].tolist()))
+    found = InvalidInput(
+        f"the model or the loss fails on {kind} of the form {reader.form} ({type(problem).__name__}: {problem}): pass "
+        f"three or more public records that it takes, Task(probes=…); nothing was charged."
+    )
+    found.__cause__ = problem
+    return found
 
 
-def demand_gradients(engine: Engine, batch: Any, own_probes: bool) -> None:
-    """Refuse what proves nothing: an example without gradient, or a parameter that none of many examples reaches."""
-    sizes, untouched = [], set(engine.parameters)
-    for gradients in gradients_of_each(engine, batch, _MOST):
-        sizes.append(square(gradients))
-        untouched = _untouched(gradients, untouched)
-    if not all(0.0 < size < float("inf") for size in sizes):
-        raise Unsupported(_proves_nothing("gradients of the squared lengths", sizes))
-    for seed in () if own_probes else _SEEDS:
-        if untouched:
-            for gradients in gradients_of_each(engine, made_up(batch, seed), _MOST):
-                untouched = _untouched(gradients, untouched)
+def _too_few(task: Task, reader: Reader, seen: list[float]) -> LrdpError:
+    kind = "public probes" if task.probes else f"made-up records of the form {reader.form}"
+    return Unsupported(
+        f"{len(seen)} {kind} have gradients of the squared lengths {', '.join(f'{one:.3g}' for one in seen[:_NAMED])}, "
+        f"and from fewer than {PROBE_ROWS[-1]} different ones that are finite and not zero nothing is seen: pass "
+        f"public records that it learns from, Task(probes=…); nothing was charged."
+    )
+
+
+def demand_gradients(engine: Engine, others: Iterable[Any]) -> None:
+    """Refuse a model with a parameter that none of many records reaches."""
+    untouched = set(engine.parameters)
+    for record in others:
+        if not untouched:
+            return
+        with suppress(Exception):  # enough others were taken
+            (gradients,) = gradients_of_each(engine, record, 1)
+            untouched = _untouched(gradients, untouched)
     if untouched:
         raise Unsupported(
             f"{len(untouched)} trained parameters get no gradient from any record that the model was tried on: "
             f"{_some(sorted(untouched))}. They would get noise and nothing else: freeze them (requires_grad_(False)), "
             f"or pass public records that reach them, Task(probes=…)."
         )
-
-
-def _proves_nothing(what: str, values: list[float]) -> str:
-    return (
-        f"the records that the model was tried on have {what} {', '.join(f'{value:.3g}' for value in values)}, and "
-        f"from what is zero or not finite nothing is seen: pass three or more public records that it learns from, "
-        f"Task(probes=…)."
-    )
 
 
 def _untouched(gradients: Gradients, names: set[str]) -> set[str]:

@@ -110,8 +110,8 @@ def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
 
 def _marked_losses(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> Tensor:
     """Marked or not, so that the same operations are run."""
-    with _marked(engine.model, row, value):
-        return _losses(engine, batch)
+    with _marked(engine.model, row, value), same_chance(engine.device):
+        return engine.recorded_losses(batch, _ROWS)
 
 
 def _lengths(engine: Engine, batch: Any) -> Tensor:

@@ -24,6 +24,7 @@ from lrdp.training.task import Task
 # Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
 PROBE_ROWS = (2, 3)
 _PUBLIC_SEED, _OTHER_SEED = 11, 12
+_SEEDS = (_PUBLIC_SEED, *range(13, 23))
 _STIR, _LEAST_SIZE = 0.1, 0.1
 
 
@@ -47,26 +48,27 @@ class Probes:
         return Probes(self.batch, tuple(other for other in self.others if runs(other)))
 
 
-def probes(task: Task, reader: Reader) -> Probes:
-    """Records that the task brings along, or else made-up ones; the others are these in other places, or made up."""
-    batch = _records(task, reader)
+def around(batch: Any) -> Probes:
+    """These records, and others: the same in other places, zeros, and made-up ones."""
     moved = tree_map(lambda leaf: leaf.roll(1, 0), batch)
     return Probes(batch, (tree_map(torch.zeros_like, batch), made_up(batch, _OTHER_SEED), moved))
 
 
-def _records(task: Task, reader: Reader) -> Any:
+def candidates(task: Task, reader: Reader) -> Iterator[Any]:
+    """Records to choose from, one by one: those that the task brings along, or else made-up ones."""
     rows = PROBE_ROWS[-1]
     if not task.probes:
-        return made_up(reader.blank(rows), _PUBLIC_SEED)
+        batches = (made_up(reader.blank(rows), seed) for seed in _SEEDS)
+        yield from (some_rows(batch, slice(row, row + 1)) for batch in batches for row in range(rows))
+        return
     if len(task.probes) < rows:
         raise InvalidInput(f"probes must be at least {rows} public records, got {len(task.probes)}.")
-    blank, form = tree_flatten(reader.blank(rows))
-    given = tree_leaves(default_collate(list(task.probes[:rows])))
-    if [(leaf.shape, leaf.dtype) for leaf in given] != [(leaf.shape, leaf.dtype) for leaf in blank]:
-        raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}.")
-    if any(all(torch.equal(leaf[one], leaf[one - 1]) for leaf in given) for one in range(rows)):
-        raise InvalidInput(f"the first {rows} probes must differ: one is put in the place of another.")
-    return tree_unflatten([leaf.to(reader.device) for leaf in given], form)
+    blank, form = tree_flatten(reader.blank(1))
+    for probe in task.probes:
+        given = tree_leaves(default_collate([probe]))
+        if [(leaf.shape, leaf.dtype) for leaf in given] != [(leaf.shape, leaf.dtype) for leaf in blank]:
+            raise InvalidInput(f"probes must have the form of the data set's records, {reader.form}.")
+        yield tree_unflatten([leaf.to(reader.device) for leaf in given], form)
 
 
 def made_up(batch: Any, seed: int) -> Any:

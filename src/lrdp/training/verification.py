@@ -23,11 +23,11 @@ from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.checked import CheckedGradients, Peaks
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
-from lrdp.training.evidence import demand_gradients, demand_losses
+from lrdp.training.evidence import demand_gradients, telling
 from lrdp.training.exactness import disagreement
 from lrdp.training.independence import feels_others, refuse_mixing
 from lrdp.training.memory import LiveBytes
-from lrdp.training.probes import PROBE_ROWS, Probes, doubled, probes, some_rows, stirred, twin
+from lrdp.training.probes import PROBE_ROWS, Probes, around, candidates, doubled, some_rows, stirred, twin
 from lrdp.training.records import Reader
 from lrdp.training.shapes import Shapes
 from lrdp.training.task import Task
@@ -48,12 +48,11 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     if task.checked is not None and task.checked.subject == subject:
         engine.batched, engine.shapes = task.checked.batched, task.checked.shapes
         return task.checked
-    tried = probes(task, reader)
     before = {name: buffer.clone() for name, buffer in task.model.named_buffers()}
     with stirred(task.model):
-        demand_losses(engine, tried.batch, task, reader)
+        tried = around(telling(engine, task, reader))
         _check_buffers(task.model, before)
-        alone = _why_alone(engine, task, tried)
+        alone = _why_alone(engine, task, reader, tried)
         with engine:
             peaks, least_meeting = _alone_peaks(engine, tried.batch) if alone else _peaks(engine, tried.batch)
     _check_buffers(task.model, before)
@@ -67,13 +66,14 @@ def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
     return modules, tuple(engine.parameters), engine.forward_dtype, task.loss, reader.form
 
 
-def _why_alone(engine: Engine, task: Task, tried: Probes) -> str:
+def _why_alone(engine: Engine, task: Task, reader: Reader, tried: Probes) -> str:
     """Why the layers' rules cannot be used; empty if they can. Refuses what cannot be trained in any way."""
     tried = tried.where(partial(_runs, engine))
     with _exactly(engine, task, tried.batch) as exact:
         given = tried if exact is engine else tried.doubled()
         refuse_mixing(exact, given, _CLOSE[exact.dtype])
-        demand_gradients(exact, given.batch, bool(task.probes))
+        more = candidates(task, reader)
+        demand_gradients(exact, more if exact is engine else map(doubled, more))
         if exact is engine:
             return "it does not run in float64, so its rules cannot be checked"
         if problem := disagreement(exact, given.batch, PROBE_ROWS):
