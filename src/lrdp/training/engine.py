@@ -152,12 +152,14 @@ class Engine:
     def _one_row_each(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return None if self._tape is None or not args else ((self._tape.one_row_each(args[0]), *args[1:]), kwargs)
 
-    def _record(self, rule: Rule | Fallback, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _record(self, rule: Rule, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if self._tape is not None:
             rule.watch(Call(self._tape, module, args, kwargs, output))
 
-    def _record_again(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._record(Fallback(self.batched), module, args, kwargs, output)
+    def _record_again(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if self._tape is None:
+            return output
+        return Fallback(self.batched).watch(Call(self._tape, module, args, kwargs, output))
 
     def _express(
         self, expression: Expression, module: nn.Module, original: Callable[..., Any], *args: Any, **kwargs: Any

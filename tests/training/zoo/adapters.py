@@ -41,22 +41,30 @@ def _written() -> nn.Module:
     return Adapted("gpt2", config, **_GPT2)
 
 
+_UNSEEN = {"alone": "is not torch's"}  # raw parameters that other modules use
+_UNFIT = {"alone": "the rules do not fit it"}
 _PLACES = ["query", "value"]
 ENTRIES_OF_ADAPTERS: tuple[Entry, ...] = (
     adapted("LoRA", "LoraConfig", r=2, lora_dropout=0.1, target_modules=_PLACES),
     Entry(name="LoRA on gpt2", family="peft", build=_written, records=entry.words, loss=entry.of_classes),
-    adapted("LoRA on embeddings", "LoraConfig", r=2, target_modules=["word_embeddings", "query"]),
+    adapted("LoRA on embeddings", "LoraConfig", told=_UNSEEN, r=2, target_modules=["word_embeddings", "query"]),
     adapted("rsLoRA", "LoraConfig", r=2, use_rslora=True, target_modules=_PLACES),
-    adapted("DoRA", "LoraConfig", r=2, use_dora=True, target_modules=_PLACES),
-    adapted("AdaLoRA", "AdaLoraConfig", init_r=3, target_r=2, total_step=100, target_modules=_PLACES),
-    adapted("VeRA", "VeraConfig", r=4, target_modules=_PLACES),
-    adapted("IA3", "IA3Config", target_modules=["key", "value", "output.dense"], feedforward_modules=["output.dense"]),
-    adapted("LoHa", "LoHaConfig", r=2, target_modules=_PLACES),
-    adapted("LoKr", "LoKrConfig", r=2, target_modules=_PLACES),
+    adapted("DoRA", "LoraConfig", told=_UNFIT, r=2, use_dora=True, target_modules=_PLACES),
+    adapted("AdaLoRA", "AdaLoraConfig", told=_UNSEEN, init_r=3, target_r=2, total_step=100, target_modules=_PLACES),
+    adapted("VeRA", "VeraConfig", told=_UNSEEN, r=4, target_modules=_PLACES),
+    adapted(
+        "IA3",
+        "IA3Config",
+        told=_UNSEEN,
+        target_modules=["key", "value", "output.dense"],
+        feedforward_modules=["output.dense"],
+    ),
+    adapted("LoHa", "LoHaConfig", told=_UNSEEN, r=2, target_modules=_PLACES),
+    adapted("LoKr", "LoKrConfig", told=_UNSEEN, r=2, target_modules=_PLACES),
     adapted("OFT", "OFTConfig", oft_block_size=4, target_modules=_PLACES),
-    adapted("BOFT", "BOFTConfig", boft_block_size=4, target_modules=_PLACES),
-    adapted("prompt tuning", "PromptTuningConfig", num_virtual_tokens=3),
+    adapted("BOFT", "BOFTConfig", told=_UNSEEN, boft_block_size=4, target_modules=_PLACES),
+    adapted("prompt tuning", "PromptTuningConfig", told=_UNFIT, num_virtual_tokens=3),
     adapted("prefix tuning", "PrefixTuningConfig", num_virtual_tokens=3),
-    adapted("p-tuning", "PromptEncoderConfig", num_virtual_tokens=3, encoder_hidden_size=8),
+    adapted("p-tuning", "PromptEncoderConfig", told=_UNFIT, num_virtual_tokens=3, encoder_hidden_size=8),
     adapted("layer-norm tuning", "LNTuningConfig", target_modules=["LayerNorm"]),
 )

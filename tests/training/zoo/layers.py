@@ -234,20 +234,31 @@ ENTRIES_OF_LAYERS: tuple[Entry, ...] = (
         frozen=("weight_hh_l1_reverse",),
     ),
     built("GRU", lambda: Recurrent(nn.GRU), entry.words),
-    built("LSTMCell in a loop", lambda: Cells(nn.LSTMCell), entry.words),
+    built(
+        "LSTMCell in a loop", lambda: Cells(nn.LSTMCell), entry.words, alone="gradient of cell.weight_ih is not torch's"
+    ),
     built("GRUCell in a loop", lambda: Cells(nn.GRUCell), entry.words),
     built("MultiheadAttention", Attentive, entry.words),
-    built("TransformerEncoder, arange(T)", Encoder, entry.words),
+    built(
+        "TransformerEncoder, arange(T)", Encoder, entry.words, alone="positions with one row per example or a leading 1"
+    ),
     built("tied embeddings", Tied, entry.plain_texts, loss=entry.of_next_tokens),
     built("EmbeddingBag", Bag, entry.words),
-    built("functional weights", Functional, _FLAT),
+    built("functional weights", Functional, _FLAT, alone="gradient of more.0 is not torch's"),
     built("Bilinear", Twice, _FLAT),
     built("checkpointing", lambda: Checkpointed(False), _FLAT),
-    built("checkpointing, reentrant", lambda: Checkpointed(True), _FLAT),
+    built(
+        "checkpointing, reentrant", lambda: Checkpointed(True), _FLAT, alone="gradient of first.0.weight is not torch's"
+    ),
     built("drop path", DropPath, _FLAT),
-    built("layer scale with dropout", Scaled, _FLAT),
-    built("weight_norm", lambda: constrained(_NORM), _FLAT),
-    built("spectral_norm", lambda: constrained(_SPECTRAL), _FLAT, refused="changes with the data"),
+    built("layer scale with dropout", Scaled, _FLAT, alone="Scaled has raw parameters and draws random numbers"),
+    built("weight_norm", lambda: constrained(_NORM), _FLAT, alone="ParametrizationList"),
+    built(
+        "spectral_norm",
+        lambda: constrained(_SPECTRAL),
+        _FLAT,
+        refused="the buffer 0.parametrizations.weight.0._u changes",
+    ),
     built("PReLU", lambda: nn.Sequential(mlp(6, 8, 8), nn.PReLU(8), nn.Linear(8, CLASSES)), _FLAT),
     built("Conv1d", lambda: pooled(nn.Conv1d(4, 8, 3, dilation=2), nn.ReLU(), width=8), _LINE),
     built("Conv1d, depthwise", lambda: pooled(nn.Conv1d(4, 8, 3, groups=4), nn.GELU(), width=8), _LINE),
@@ -272,5 +283,5 @@ ENTRIES_OF_LAYERS: tuple[Entry, ...] = (
         _FLAT,
         refused="replace_batch_norm(model) puts GroupNorm in its place",
     ),
-    built("attention over the batch", Contrast, _FLAT, refused="other examples of its batch"),
+    built("attention over the batch", Contrast, _FLAT, refused="they meet in Contrast"),
 )

@@ -34,6 +34,7 @@ _WAVES = {
     "num_feat_extract_layers": 2,
 }
 _UNMASKED = {"frozen": ("mask_token",)}
+_UNFIT = {"alone": "the rules do not fit it"}
 _MIXED = "replace_batch_norm(model) puts GroupNorm in its place"
 
 
@@ -115,9 +116,9 @@ ENTRIES_OF_SIGHT: tuple[Entry, ...] = (
     seen("dinov2", "Dinov2", told=_UNMASKED, **_VIT),
     seen("dinov2", "Dinov2", told={"name": "dinov2, as it comes", "refused": "mask_token"}, **_VIT),
     seen("dinov2_with_registers", "Dinov2WithRegisters", told=_UNMASKED, **_VIT),
-    seen("beit", "Beit", **_VIT, use_relative_position_bias=True),
-    seen("swin", "Swin", **_WINDOWS),
-    seen("swinv2", "Swinv2", **_WINDOWS),
+    seen("beit", "Beit", told={"alone": "draws random numbers"}, **_VIT, use_relative_position_bias=True),
+    seen("swin", "Swin", told=_UNFIT, **_WINDOWS),
+    seen("swinv2", "Swinv2", told=_UNFIT, **_WINDOWS),
     seen("convnext", "ConvNext", **_STAGES, num_stages=2),
     seen("convnextv2", "ConvNextV2", **_STAGES, num_stages=2),
     seen("focalnet", "FocalNet", **_WINDOWS | {"focal_levels": [1, 1], "focal_windows": [3, 3]}),
@@ -175,9 +176,16 @@ ENTRIES_OF_SIGHT: tuple[Entry, ...] = (
         depths=[1, 1, 1],
         key_dim=[4, 4, 4],
     ),
-    waves("wav2vec2", "Wav2Vec2"),
-    waves("hubert", "Hubert"),
-    heard("whisper", "WhisperForAudioClassification", numbers(8, 20), "input_features", _whisper),
+    waves("wav2vec2", "Wav2Vec2", **_UNFIT),
+    waves("hubert", "Hubert", **_UNFIT),
+    heard(
+        "whisper",
+        "WhisperForAudioClassification",
+        numbers(8, 20),
+        "input_features",
+        _whisper,
+        alone="modeling_whisper.py line",
+    ),
     heard("audio spectrogram", "ASTForAudioClassification", numbers(16, 8), "input_values", _spectrogram),
     Entry(
         name="patchtst",

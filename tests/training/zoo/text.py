@@ -49,6 +49,12 @@ _T5 = {
 }
 
 
+_UNFIT = {"alone": "the rules do not fit it"}
+_SHARED = {"alone": "positions with one row per example or a leading 1"}
+_RAW = {"alone": "has raw parameters and draws random numbers"}
+_LOOKS = {"alone": "hangs on values in its batch"}
+
+
 def configured(kind: str, without: tuple[str, ...] = (), **sizes: Any) -> Any:
     """A tiny configuration of that kind of model."""
     common = {name: value for name, value in _SMALL.items() if name not in without}
@@ -68,10 +74,11 @@ def classifier(kind: str, /, told: dict[str, Any] | None = None, **sizes: Any) -
     return Entry(build=build, **{**given, **(told or {})})
 
 
-def of_words(kind: str, **sizes: Any) -> Entry:
+def of_words(kind: str, /, told: dict[str, Any] | None = None, **sizes: Any) -> Entry:
     """Of sentences of one length, without a mask."""
     build = tiny("SequenceClassification", kind, "input_ids", **sizes)
-    return Entry(name=kind, family="transformers", build=build, records=entry.words, loss=entry.of_classes)
+    given = {"name": kind, "family": "transformers", "records": entry.words, "loss": entry.of_classes}
+    return Entry(build=build, **{**given, **(told or {})})
 
 
 def writer(kind: str, /, told: dict[str, Any] | None = None, **sizes: Any) -> Entry:
@@ -120,6 +127,7 @@ def translator(kind: str, **sizes: Any) -> Entry:
         build=lambda: Translator(transformers.AutoModelForSeq2SeqLM.from_config(config)),
         records=entry.texts,
         loss=entry.of_tokens,
+        **_SHARED,
     )
 
 
@@ -137,30 +145,30 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
     classifier("distilbert", dim=16, n_layers=2, n_heads=2, hidden_dim=32),
     classifier("albert", embedding_size=8),
     classifier("electra", embedding_size=8),
-    classifier("deberta", relative_attention=True, pos_att_type=["p2c", "c2p"]),
-    classifier("deberta-v2", relative_attention=True, position_buckets=4, pos_att_type=["p2c", "c2p"]),
-    classifier("mpnet"),
+    classifier("deberta", told=_RAW, relative_attention=True, pos_att_type=["p2c", "c2p"]),
+    classifier("deberta-v2", told=_UNFIT, relative_attention=True, position_buckets=4, pos_att_type=["p2c", "c2p"]),
+    classifier("mpnet", told=_SHARED),
     classifier(
         "xlnet",
-        told={"frozen": ("r_s_bias", "seg_embed", "mask_emb")},
+        told={"frozen": ("r_s_bias", "seg_embed", "mask_emb"), "alone": "one row each"},
         without=("max_position_embeddings",),
         d_model=16,
         n_layer=2,
         n_head=2,
         d_inner=32,
     ),
-    classifier("t5", told={"probes": True}, **_T5),
+    classifier("t5", told={"probes": True, **_SHARED}, **_T5),
     translator("t5", **_T5),
-    classifier("bart", told={"probes": True}, **_BART),
+    classifier("bart", told={"probes": True, **_LOOKS}, **_BART),
     classifier(
         "longformer",
-        told={"frozen": tuple(f"layer.1.attention.self.{name}." for name in ("query", "key", "value"))},
+        told={"frozen": tuple(f"layer.1.attention.self.{name}." for name in ("query", "key", "value")), **_UNFIT},
         attention_window=4,
     ),
     classifier("big_bird", told={"frozen": ("bert.pooler",)}, attention_type="original_full"),
     classifier(
         "funnel",
-        told={"frozen": ("blocks.1.0.attention.r_", "blocks.1.0.attention.seg_embed")},
+        told={"frozen": ("blocks.1.0.attention.r_", "blocks.1.0.attention.seg_embed"), **_RAW},
         without=("num_hidden_layers",),
         d_model=16,
         n_head=2,
@@ -171,7 +179,7 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
     ),
     classifier("convbert", embedding_size=8, conv_kernel_size=3),
     classifier("squeezebert", embedding_size=16),
-    of_words("nystromformer", num_landmarks=4, segment_means_seq_len=TOKENS, conv_kernel_size=3),
+    of_words("nystromformer", told=_UNFIT, num_landmarks=4, segment_means_seq_len=TOKENS, conv_kernel_size=3),
     of_words("fnet"),
     classifier("mobilebert", embedding_size=8, intra_bottleneck_size=8, true_hidden_size=8),
     classifier("roformer", embedding_size=16),
@@ -182,6 +190,7 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
         build=SparsePrediction,
         records=entry.gaps,
         loss=entry.as_given,
+        alone="modeling_modernbert.py line",
     ),
     writer("gpt2", **_GPT2),
     Entry(
@@ -194,7 +203,7 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
     writer("gpt_neo", num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]], window_size=4),
     writer("gpt_neox"),
     writer("gptj", **_GPT2, rotary_dim=4),
-    writer("opt", ffn_dim=32, word_embed_proj_dim=16),
+    writer("opt", told=_LOOKS, ffn_dim=32, word_embed_proj_dim=16),
     writer("bloom", n_layer=2, n_head=2),
     writer("llama"),
     writer("llama", told={"name": "llama, eager"}, attn_implementation="eager"),
@@ -207,8 +216,10 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
     writer("phi3"),
     writer("falcon"),
     writer("stablelm"),
-    writer("mixtral", told={"narrow": True}, num_local_experts=4, num_experts_per_tok=2),
-    writer("mamba", state_size=4),
-    writer("mamba2", state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=4),
-    writer("rwkv", attention_hidden_size=16, context_length=16),
+    writer(
+        "mixtral", told={"narrow": True, "alone": "does not run in float64"}, num_local_experts=4, num_experts_per_tok=2
+    ),
+    writer("mamba", told=_UNFIT, state_size=4),
+    writer("mamba2", told=_UNFIT, state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=4),
+    writer("rwkv", told=_UNFIT, attention_hidden_size=16, context_length=16),
 )

@@ -124,18 +124,19 @@ class Fallback:
     def __init__(self, batched: Batched) -> None:
         self._batched = batched
 
-    def watch(self, call: Call) -> None:
-        """Keep the arguments."""
+    def watch(self, call: Call) -> Any:
+        """Keep the arguments, and give out the outputs, with a row for each example of what all share."""
         _refuse_dropout(call.module)
         own = {name: p for name, p in call.module.named_parameters(recurse=False) if p.requires_grad}
         names = _all_names(call.module, own)
         leaves, form = tree_flatten((call.args, dict(call.kwargs)))
         kept = tuple(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves)
-        outputs, _ = tree_flatten(call.output)
+        outputs, outputs_form = tree_flatten(call.output)
         cotangents: dict[int, Tensor] = {}
         for place, output in enumerate(outputs):
             if isinstance(output, Tensor) and output.requires_grad:
-                call.tape.watch(output, [], _keep(cotangents, place))
+                outputs[place] = call.tape.one_row_each(output)
+                call.tape.watch(outputs[place], [], _keep(cotangents, place))
 
         def emit() -> list[Share]:
             if not cotangents:
@@ -145,6 +146,7 @@ class Fallback:
             return _shares(Again(call.module, own, names, kept, form, split, cotangents), call.tape.rows)
 
         call.tape.defer(list(own.values()), emit)
+        return tree_unflatten(outputs, outputs_form)
 
 
 def _all_names(module: nn.Module, own: dict[str, Parameter]) -> dict[str, str]:
