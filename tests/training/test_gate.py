@@ -438,3 +438,16 @@ def test_a_pass_with_other_shapes_than_were_checked_leaves_out_the_record_that_c
     awake, _ = trained_sum(given, [3, 5, 9])
     assert torch.equal(awake, expected)
     assert not torch.equal(asleep, expected)
+
+
+def test_what_is_done_with_many_examples_only_is_found_before_they_come():
+    def crowded(_, inputs):
+        return inputs - inputs.mean(0) if len(inputs) > 4 else inputs
+
+    given = task(model=Changed(crowded))
+    assert_trains_exactly(given, alone=True)
+    few = replace(given, execution=replace(given.execution, micro_batch=4))
+    assert "than with 3" not in check_gradients(fixed(batch=12), few).alone
+    checked = check_gradients(fixed(batch=12), few)
+    assert not checked.alone
+    assert "something else is done with 5" in check_gradients(fixed(batch=5), replace(given, checked=checked)).alone

@@ -204,11 +204,7 @@ def verdict(which):
 
 
 def tried(*deserved):
-    """Those that deserve one of these."""
-    unseen = pytest.mark.xfail(strict=True, reason="the gate tries two and three rows alone")
-    later = {"mixes_if_the_batch_is_large": unseen}
-    names = (name for name, (_, deserves) in HOSTILE.items() if deserves in deserved)
-    return [pytest.param(name, marks=later[name]) if name in later else name for name in names]
+    return [name for name, (_, deserves) in HOSTILE.items() if deserves in deserved]
 
 
 @pytest.mark.parametrize("name", tried(REFUSED, ALONE, TOGETHER))

@@ -85,16 +85,16 @@ def test_a_wrong_gradient_is_found_to_be_wrong():
     entry = ZOO["PReLU"]
     from training.zoo import keeper
 
-    with keeper.admitted(entry, entry.model(), torch.float64, keeper.UNBOUNDED) as ready:
+    with keeper.admitted(entry, entry.model(), keeper.UNBOUNDED) as ready:
         right = keeper.summed(ready, [0, 1, 2, 3, 4], keeper.UNBOUNDED)
-        ready.engine._loss = lambda model, batch: 1.001 * entry.loss(model, batch)
+        ready.engine._loss = lambda model, batch: 1.01 * entry.loss(model, batch)
         wrong = keeper.summed(ready, [0, 1, 2, 3, 4], keeper.UNBOUNDED)
-        assert float((wrong - right).norm() / right.norm()) > 100 * keeper.CLOSE[torch.float64]
+        assert float((wrong - right).norm() / right.norm()) > 5e-4
         assert max(keeper._errors(entry, ready, (1.0,))) > 1.0
 
 
 def test_the_table_says_what_was_found():
-    figures = contest(ZOO["PReLU"], rounds=1)
+    figures = contest(ZOO["PReLU"], judge(ZOO["PReLU"], scales=(1.0,)).task, rounds=1)
     row = {"name": "PReLU", "family": "torch.nn", "verdict": "together", "says": "", "exact": True, "contest": figures}
     page = written([row, {**row, "verdict": "refused", "says": "because", "exact": False, "contest": {}}])
     assert "2 models: 1 train together, 0 one by one, 1 are refused" in page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lrdp.training.layers import Batched
@@ -29,6 +29,7 @@ class CheckedGradients:
     is the fewest examples that are added up together; ``batched`` knows which tensors have a row for each example.
     ``shapes`` are those that every later pass must have inside; none are known where examples run alone.
     ``alone`` says why examples run one after the other, by plain backward passes; empty if they run together.
+    ``probes`` are the public records it was found with, and ``sizes`` the numbers of rows that the same is done with.
     """
 
     subject: tuple[Any, ...]
@@ -37,3 +38,5 @@ class CheckedGradients:
     batched: Batched
     shapes: Shapes | None = None
     alone: str = ""
+    probes: Any = None
+    sizes: set[int] = field(default_factory=set)

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 from lrdp.errors import Unsupported
 from lrdp.training.chance import elsewhere, same_chance
 from lrdp.training.engine import Engine
-from lrdp.training.lineage import Pass, where_rows_meet
+from lrdp.training.lineage import Pass, operations, where_rows_meet
 from lrdp.training.looking import looking
 from lrdp.training.probes import PROBE_ROWS, Probes, with_row
 
@@ -50,9 +50,9 @@ def _mixes(engine: Engine, probes: Probes) -> str:
     )
 
 
-def _losses(engine: Engine, batch: Any) -> Tensor:
+def _losses(engine: Engine, batch: Any, rows: int = _ROWS) -> Tensor:
     with same_chance(engine.device):
-        return engine.losses(batch, _ROWS)
+        return engine.losses(batch, rows)
 
 
 def feels_others(engine: Engine, probes: Probes) -> str:
@@ -78,6 +78,14 @@ def feels_others(engine: Engine, probes: Probes) -> str:
         if not all(torch.equal(lengths[others != row], plain[others != row]) for lengths in found):
             return "what is computed for an example hangs on the others beside it, if only in its last bits"
     return ""
+
+
+def depends_on_size(engine: Engine, batch: Any, rows: int) -> bool:
+    """Whether something else is done with so many rows than with the few of ``batch``: what, was not tried."""
+    places = torch.arange(rows, device=engine.device) % _ROWS
+    many = tree_map(lambda leaf: leaf.index_select(0, places), batch)
+    few = operations(partial(_losses, engine, batch))
+    return few != operations(partial(_losses, engine, many, rows))
 
 
 def _backward(engine: Engine, batch: Any) -> None:

@@ -54,6 +54,27 @@ def where_rows_meet(plain: Pass, replaced: Sequence[Iterable[Pass]]) -> str:
     return ""
 
 
+def operations(one_pass: Pass) -> list[str]:
+    """What is done in a pass, in order, whatever the sizes."""
+    recording: Any = _Naming()
+    with recording:
+        one_pass()
+    return list(recording.names)
+
+
+class _Naming(Watching):  # type: ignore[no-untyped-call]
+    """Keeps every operation's name but views'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if not _is_view(func):
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
 class _Call:
     """One operation: what it read and wrote, and which of its values changed with a row that was replaced."""
 

@@ -26,7 +26,7 @@ from lrdp.training.records import Reader
 from lrdp.training.rounding import additions_of, can_add_up
 from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
-from lrdp.training.verification import check_finite, verified
+from lrdp.training.verification import check_finite, verified, verified_at
 
 _SMALL_PASS = 8  # rows of a pass, to guess before it is planned whether sums must be wide
 _SCRATCH = 4  # a convolution kernel's hidden scratch was seen to reach this many times its weight
@@ -115,6 +115,7 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
     checked = verified(engine, task, reader)
     memory = _memory(checked, rows, task, engine)
+    checked = verified_at(engine, checked, {memory.micro_batch, rows % memory.micro_batch} - {0, 1})
     task.execution.announce(memory)
     with engine:
         yield LocalSteps(mechanism, task, engine, sampler, reader, checked, memory)

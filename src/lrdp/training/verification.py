@@ -9,9 +9,10 @@ rows, to the last bit. Everything else runs example by example, by plain backwar
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
 from lrdp.training.evidence import demand_gradients, telling
 from lrdp.training.exactness import disagreement
-from lrdp.training.independence import feels_others, refuse_mixing
+from lrdp.training.independence import depends_on_size, feels_others, refuse_mixing
 from lrdp.training.memory import LiveBytes
 from lrdp.training.probes import PROBE_ROWS, Probes, around, candidates, doubled, some_rows, stirred, twin
 from lrdp.training.records import Reader
@@ -57,7 +58,19 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
             peaks, least_meeting = _alone_peaks(engine, tried.batch) if alone else _peaks(engine, tried.batch)
     _check_buffers(task.model, before)
     engine.batched.settle()
-    return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone)
+    return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone, tried.batch)
+
+
+def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int]) -> CheckedGradients:
+    """``checked``, if passes over so many rows do what the checked ones did; or else that examples run alone."""
+    for rows in sizes:
+        if checked.alone or rows in checked.sizes:
+            continue
+        with engine, stirred(engine.model):
+            if depends_on_size(engine, checked.probes, rows):
+                return replace(checked, alone=f"something else is done with {rows} examples than with {_MOST}")
+        checked.sizes.add(rows)
+    return checked
 
 
 def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:

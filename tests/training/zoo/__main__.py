@@ -56,7 +56,7 @@ def examined(name: str, rounds: int) -> Row:
         "says": verdict.alone or verdict.refused,
         "exact": verdict.exact,
         "error": verdict.error,
-        "contest": contest(entry, rounds) if rounds else {},
+        "contest": contest(entry, verdict.task, rounds) if rounds else {},
     }
     sys.stderr.write(f"{name:40} {verdict.word:12} {'exact' if verdict.exact else '':6} {row['says'][:100]}\n")
     return row

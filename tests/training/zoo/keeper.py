@@ -17,6 +17,7 @@ from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import LrdpError
 from lrdp.training import Constant, PublicConstants, Sgd, Task, TensorRecords
 from lrdp.training.local_steps import LocalSteps, prepared
+from lrdp.training.records import Reader
 from lrdp.training.sampling import EMPTY, Draw
 from training.zoo.entry import Batch, Entry
 
@@ -30,12 +31,16 @@ PROBE_SEED, RECORD_SEED = 5, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """``alone`` and ``refused`` are sentences; ``error`` is the largest of all that was tried, where 1 is allowed."""
+    """``alone`` and ``refused`` are sentences; ``error`` is the largest of all that was tried, where 1 is allowed.
+
+    ``task`` is what passed, with its check: whoever measures it need not check again.
+    """
 
     alone: str = ""
     refused: str = ""
     error: float = 0.0
     tried: int = 0
+    task: Task | None = None
 
     @property
     def word(self) -> str:
@@ -48,55 +53,62 @@ class Verdict:
 
 
 def judge(entry: Entry, scales: tuple[float, ...] = SCALES) -> Verdict:
-    """The gate's word on the entry as people bring it, in float32 and with dropout, and the largest error there is."""
+    """The gate's word on the entry as people bring it, in float32 and with dropout, and the largest error there is.
+
+    Errors are looked for in float32, and then in float64 with what the gate found for float32: it is about the code.
+    """
     try:
-        with admitted(entry, entry.model(), torch.float32, UNBOUNDED) as ready:
-            alone = ready.checked.alone
+        with admitted(entry, entry.model(), UNBOUNDED) as ready:
             errors = list(_errors(entry, ready, scales[:1]))
+            if not entry.narrow:
+                errors += _errors(entry, _widened(entry, ready), scales)
     except LrdpError as problem:
         return Verdict(refused=str(problem))
-    if not entry.narrow:
-        with admitted(entry, entry.model(), torch.float64, UNBOUNDED) as ready:
-            errors += _errors(entry, ready, scales)
-    return Verdict(alone=alone, error=max(errors), tried=len(errors))
+    ready.task.model.load_state_dict(entry.model().state_dict())
+    ready.task.model.float().train()
+    task = replace(ready.task, checked=ready.checked)
+    return Verdict(alone=ready.checked.alone, error=max(errors), tried=len(errors), task=task)
+
+
+def _widened(entry: Entry, ready: LocalSteps) -> LocalSteps:
+    """The same in float64: modules, rules and verdict stay."""
+    ready.task.model.double()
+    ready.engine.dtype = torch.float64
+    records = TensorRecords(*of_type(entry.batch(RECORDS, RECORD_SEED), torch.float64))
+    blank = of_type(ready.reader.blank(1), torch.float64)
+    return replace(ready, reader=Reader(records, ready.engine.device, blank))
 
 
 @contextmanager
-def admitted(
-    entry: Entry, model: nn.Module, dtype: torch.dtype, clip_norm: float, rows: int = ROWS
-) -> Iterator[LocalSteps]:
+def admitted(entry: Entry, model: nn.Module, clip_norm: float) -> Iterator[LocalSteps]:
     """Through the gate, ready to run."""
-    probes = _probes(entry, dtype) if entry.probes else ()
-    with prepared(_mechanism(rows), _task(entry, model.to(dtype), dtype, clip_norm, probes)) as ready:
+    records = TensorRecords(*entry.batch(3, PROBE_SEED))
+    probes = [records[number] for number in range(3)] if entry.probes else ()
+    with prepared(mechanism(ROWS), _task(entry, model, clip_norm, probes)) as ready:
         yield ready
 
 
 def unprobed(entry: Entry) -> str:
     """What is said about an entry that needs probes if there are none; empty if it needs none."""
     try:
-        with prepared(_mechanism(ROWS), _task(entry, entry.model(), torch.float32, 1.0, ())):
+        with prepared(mechanism(ROWS), _task(entry, entry.model(), 1.0, ())):
             return ""
     except LrdpError as problem:
         return str(problem)
 
 
-def _mechanism(rows: int) -> FixedSizeGaussian:
+def mechanism(rows: int) -> FixedSizeGaussian:
     return FixedSizeGaussian(dataset_size=RECORDS, batch_size=rows, noise_multiplier=1.0)
 
 
-def _task(entry: Entry, model: nn.Module, dtype: torch.dtype, clip_norm: float, probes: Sequence[Batch]) -> Task:
+def _task(entry: Entry, model: nn.Module, clip_norm: float, probes: Sequence[Batch]) -> Task:
     return Task(
         model=model,
-        dataset=TensorRecords(*of_type(entry.batch(RECORDS, RECORD_SEED), dtype)),
+        dataset=TensorRecords(*entry.batch(RECORDS, RECORD_SEED)),
         loss=entry.loss,
         constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=0.1))),
         probes=probes,
     )
-
-
-def _probes(entry: Entry, dtype: torch.dtype) -> list[Batch]:
-    records = TensorRecords(*of_type(entry.batch(3, PROBE_SEED), dtype))
-    return [records[number] for number in range(3)]
 
 
 def of_type(batch: Batch, dtype: torch.dtype) -> Batch:
