@@ -234,9 +234,7 @@ ENTRIES_OF_LAYERS: tuple[Entry, ...] = (
         frozen=("weight_hh_l1_reverse",),
     ),
     built("GRU", lambda: Recurrent(nn.GRU), entry.words),
-    built(
-        "LSTMCell in a loop", lambda: Cells(nn.LSTMCell), entry.words, alone="gradient of cell.weight_ih is not torch's"
-    ),
+    built("LSTMCell in a loop", lambda: Cells(nn.LSTMCell), entry.words),
     built("GRUCell in a loop", lambda: Cells(nn.GRUCell), entry.words),
     built("MultiheadAttention", Attentive, entry.words),
     built(

@@ -135,7 +135,8 @@ class Fallback:
         cotangents: dict[int, Tensor] = {}
         for place, output in enumerate(outputs):
             if isinstance(output, Tensor) and output.requires_grad:
-                outputs[place] = call.tape.one_row_each(output)
+                # A view, for one output may come from another, and what reaches it from there is none of its own.
+                outputs[place] = call.tape.one_row_each(output)[...]
                 call.tape.watch(outputs[place], [], _keep(cotangents, place))
 
         def emit() -> list[Share]:
