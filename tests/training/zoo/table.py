@@ -9,7 +9,7 @@ Row = dict[str, Any]
 _HEAD = """# The zoo
 
 Public architectures in tiny random configurations, as people bring them: in float32, in train mode, with dropout.
-Made by `PYTHONPATH=src:tests python -m training.zoo`; the same in figures is in [zoo.json](zoo.json).
+Made by `make zoo`; the same in figures is in [zoo.json](zoo.json).
 
 *Exact* means: each example's gradient, and sums of clipped ones, equal those of separate plain backward passes in
 float64, at three sets of weights and on records that the gate did not see (to 1e-6 of the norm for weights in float64,
