@@ -221,5 +221,5 @@ ENTRIES_OF_TEXT: tuple[Entry, ...] = (
     ),
     writer("mamba", told=_UNFIT, state_size=4),
     writer("mamba2", told=_UNFIT, state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=4),
-    writer("rwkv", told=_UNFIT, attention_hidden_size=16, context_length=16),
+    writer("rwkv", attention_hidden_size=16, context_length=16, use_cache=False),
 )

@@ -133,11 +133,12 @@ class Fallback:
         kept = tuple(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves)
         outputs, outputs_form = tree_flatten(call.output)
         cotangents: dict[int, Tensor] = {}
-        for place, output in enumerate(outputs):
-            if isinstance(output, Tensor) and output.requires_grad:
-                # A view, for one output may come from another, and what reaches it from there is none of its own.
-                outputs[place] = call.tape.one_row_each(output)[...]
-                call.tape.watch(outputs[place], [], _keep(cotangents, place))
+        leading = [place for place, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad]
+        for place in leading:
+            output = call.tape.one_row_each(outputs[place])
+            # One output may come from another, as a cell's states: a copy gets none of what reaches it from there.
+            outputs[place] = output.clone() if len(leading) > 1 else output
+            call.tape.watch(outputs[place], [], _keep(cotangents, place))
 
         def emit() -> list[Share]:
             if not cotangents:
