@@ -49,8 +49,11 @@ def cost(accountant: Accountant, mechanism: Mechanism, steps: int, budget: Budge
 
 
 def hits(found: Calibrated[Mechanism], steps: int, budget: Budget, accountant: Accountant) -> bool:
-    """Whether the noise found keeps the budget and one part in 10⁴ less breaks it."""
-    less = found.mechanism.with_noise(found.mechanism.noise_multiplier * (1 - 1e-4))
+    """Whether the noise found keeps the budget and three parts in 10⁴ less break it.
+
+    Rényi orders are searched as finely as that: between two of them a part in 10⁴ less noise may cost no more.
+    """
+    less = found.mechanism.with_noise(found.mechanism.noise_multiplier * (1 - 3e-4))
     kept = cost(accountant, found.mechanism, steps, budget) <= budget.epsilon
     return kept and cost(accountant, less, steps, budget) > budget.epsilon
 

@@ -129,11 +129,10 @@ def _sentences(found: _Verdict) -> list[str]:
             "A model alone was not run: name a Task or LocalTask to have its gradients checked and its cost measured."
         ]
     tried = found.tried
-    ratio = AtMost(tried.private_seconds / tried.plain_seconds)
-    memory = AtMost(tried.private_bytes / tried.plain_bytes)
+    time, memory = tried.private_seconds / tried.plain_seconds, tried.private_bytes / tried.plain_bytes
     how = f"Its examples run one by one: {tried.alone}." if tried.alone else "Its examples run together."
     return [
         f"{how} The check took {AtMost(tried.seconds_to_check):.1f} s.",
-        f"A step of {tried.rows} rows took {AtMost(tried.private_seconds):.3f} s, {ratio:.2f} times plain SGD's, and "
-        f"{AtMost(tried.private_bytes / _MIB):.1f} MiB at its peak, {memory:.2f} times plain SGD's.",
+        f"A step of {tried.rows} rows took {AtMost(tried.private_seconds):.3f} s, {AtMost(time):.2f} times plain "
+        f"SGD's, and {AtMost(tried.private_bytes / _MIB):.1f} MiB at its peak, {AtMost(memory):.2f} times plain SGD's.",
     ]

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lrdp.errors import InvalidInput, LrdpError, Unsupported
+from lrdp.figures import AtMost
 from lrdp.training.engine import Engine
 from lrdp.training.exactness import Gradients, gradients_of_each
 from lrdp.training.probes import PROBE_ROWS, candidates
@@ -65,10 +66,11 @@ def _failing(task: Task, reader: Reader, problem: Exception) -> LrdpError:
 
 def _too_few(task: Task, reader: Reader, seen: list[float]) -> LrdpError:
     kind = "public probes" if task.probes else f"made-up records of the form {reader.form}"
+    squares = ", ".join(str(AtMost(one)) for one in seen[:_NAMED])
     return Unsupported(
-        f"{len(seen)} {kind} have gradients of the squared lengths {', '.join(f'{one:.3g}' for one in seen[:_NAMED])}, "
-        f"and from fewer than {PROBE_ROWS[-1]} different ones that are finite and not zero nothing is seen: pass "
-        f"public records that it learns from, Task(probes=…); nothing was charged."
+        f"{len(seen)} {kind} have gradients of the squared lengths {squares}, and from fewer than {PROBE_ROWS[-1]} "
+        f"different ones that are finite and not zero nothing is seen: pass public records that it learns from, "
+        f"Task(probes=…); nothing was charged."
     )
 
 

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from torch.utils.data import default_collate
 
 from lrdp.errors import InvalidInput
+from lrdp.training.losses import check_records
 from lrdp.training.records import Reader
 from lrdp.training.task import Task
 
@@ -52,6 +53,14 @@ def around(batch: Any) -> Probes:
     """These records, and others: the same in other places, zeros, and made-up ones."""
     moved = tree_map(lambda leaf: leaf.roll(1, 0), batch)
     return Probes(batch, (tree_map(torch.zeros_like, batch), made_up(batch, _OTHER_SEED), moved))
+
+
+def public_records(task: Task) -> Any:
+    """Some public records of the task's form, stacked: those that it brings along, or else made-up ones."""
+    if task.probes:
+        return default_collate(list(task.probes))
+    blank = check_records(task.dataset, task.loss).blank
+    return made_up(tree_map(lambda leaf: leaf.expand(PROBE_ROWS[-1], *leaf.shape[1:]), blank), _PUBLIC_SEED)
 
 
 def candidates(task: Task, reader: Reader) -> Iterator[Any]:
