@@ -95,7 +95,15 @@ def test_a_wrong_gradient_is_found_to_be_wrong():
 
 def test_the_table_says_what_was_found():
     figures = contest(ZOO["PReLU"], judge(ZOO["PReLU"], scales=(1.0,)).task, rounds=1)
-    row = {"name": "PReLU", "family": "torch.nn", "verdict": "together", "says": "", "exact": True, "contest": figures}
+    row = {
+        "name": "PReLU",
+        "family": "torch.nn",
+        "frozen": [],
+        "verdict": "together",
+        "says": "",
+        "exact": True,
+        "contest": figures,
+    }
     page = written([row, {**row, "verdict": "refused", "says": "because", "exact": False, "contest": {}}])
     assert "2 models: 1 train together, 0 one by one, 1 are refused" in page
     assert "| PReLU | together | yes |" in page

@@ -52,6 +52,7 @@ def examined(name: str, rounds: int) -> Row:
     row: Row = {
         "name": name,
         "family": entry.family,
+        "frozen": list(entry.frozen),
         "verdict": verdict.word,
         "says": verdict.alone or verdict.refused,
         "exact": verdict.exact,

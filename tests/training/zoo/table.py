@@ -11,10 +11,12 @@ _HEAD = """# The zoo
 Public architectures in tiny random configurations, as people bring them: in float32, in train mode, with dropout.
 Made by `make zoo`; the same in figures is in [zoo.json](zoo.json).
 
-*Exact* means: each example's gradient, and sums of clipped ones, equal those of separate plain backward passes in
-float64, at three sets of weights and on records that the gate did not see (to 1e-6 of the norm for weights in float64,
-and 2e-3 in float32). *Together* is one backward pass by the layers' rules; *one by one* is a plain pass for each
-example, for the reason given. Time and memory are multiples of plain SGD's for a step of 32 examples; our time includes
+The verdict is on train mode. *Exact* means: without dropout, each example's gradient, and sums of clipped ones, equal
+those of separate plain backward passes in float64, at three sets of weights and on records that the gate did not see (to
+1e-6 of the norm for weights in float64, and 2e-3 in float32; Mixtral has no float64 and is compared in float32 alone).
+*Together* is one backward pass by the layers' rules; *one by one* is a plain pass for each example, for the reason
+given. † Parameters that no record reaches are frozen; as it comes the model is refused, and the sentence names them.
+Time and memory are multiples of plain SGD's for a step of 32 examples, – where nothing was measured; our time includes
 secure noise, memory does not (4 MB for any model). Models this small spend their time between operations, not in them:
 for real sizes see [training.md](training.md).
 
@@ -47,7 +49,8 @@ def _lines(rows: list[Row], family: str) -> str:
 def _line(row: Row) -> str:
     figures = " | ".join(_ratios(row["contest"].get(name, {})) for name in ("ours", "opacus hooks", "opacus ghost"))
     exact = "–" if row["verdict"] == "refused" else "yes" if row["exact"] else "**no**"
-    return f"| {row['name']} | {row['verdict']} | {exact} | {figures} |\n"
+    mark = "†" if row["frozen"] else ""
+    return f"| {row['name']}{mark} | {row['verdict']} | {exact} | {figures} |\n"
 
 
 def _ratios(found: dict[str, Any]) -> str:
