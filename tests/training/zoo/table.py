@@ -12,8 +12,8 @@ Public architectures in tiny random configurations, as people bring them: in flo
 Made by `make zoo`; the same in figures is in [zoo.json](zoo.json).
 
 The verdict is on train mode. *Exact* means: without dropout, each example's gradient, and sums of clipped ones, equal
-those of separate plain backward passes in float64, at three sets of weights and on records that the gate did not see (to
-1e-6 of the norm for weights in float64, and 2e-3 in float32; Mixtral has no float64 and is compared in float32 alone).
+those of separate plain backward passes in float64, at three sets of weights and on records that the gate did not see
+(to 1e-6 of the norm for weights in float64, and 2e-3 in float32; Mixtral has no float64: float32 alone).
 *Together* is one backward pass by the layers' rules; *one by one* is a plain pass for each example, for the reason
 given. † Parameters that no record reaches are frozen; as it comes the model is refused, and the sentence names them.
 Time and memory are multiples of plain SGD's for a step of 32 examples, – where nothing was measured; our time includes
