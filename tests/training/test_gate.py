@@ -312,7 +312,7 @@ def normalised():
 
 @pytest.mark.parametrize(
     "make",
-    [OwnWeights, Checkpointed, Cell, Positions, Selected, normalised],
+    [OwnWeights, Checkpointed, Positions, Selected, normalised],
     ids=lambda make: make.__name__,
 )
 def test_what_has_no_rule_and_mixes_nothing_is_trained_exactly_alone(make):
@@ -340,7 +340,7 @@ def test_token_ids_are_marked_where_they_become_numbers():
     assert_trains_exactly(task(model=centred, dataset=whole), alone=True)
 
 
-@pytest.mark.parametrize("make", [model, Tied], ids=["layers", "tied raw parameters"])
+@pytest.mark.parametrize("make", [model, Tied, Cell], ids=["layers", "tied raw parameters", "a cell of two states"])
 def test_what_the_rules_know_is_trained_together(make):
     assert_trains_exactly(task(model=make()), alone=False)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -23,10 +25,25 @@ def begin_at(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def same_chance(device: torch.device) -> Iterator[None]:
-    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        begin_at(_PUBLIC_SEED, device)
-        yield
+    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been.
+
+    Those of numpy and of Python as well, from which models draw masks over time.
+    """
+    numbers, choices = np.random.get_state(), random.getstate()  # noqa: NPY002 - the state that everybody shares
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            begin_at(_PUBLIC_SEED, device)
+            np.random.seed(_PUBLIC_SEED)  # noqa: NPY002
+            random.seed(_PUBLIC_SEED)
+            yield
+    finally:
+        np.random.set_state(numbers)  # noqa: NPY002
+        random.setstate(choices)
+
+
+def elsewhere() -> str:
+    """Where the generators of numpy and of Python stand: who draws from them moves them."""
+    return f"{random.getstate()} {np.random.get_state()}"  # noqa: NPY002
 
 
 @contextmanager

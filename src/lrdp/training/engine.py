@@ -22,6 +22,7 @@ from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
 from lrdp.training.rounding import HEADROOM
 from lrdp.training.shapes import Shapes
 from lrdp.training.tape import Tape
+from lrdp.training.unlooking import unlooking
 
 # Beyond it the square of an output, and a mean of some of them, may leave float32: as good as infinite.
 _LARGEST_OUTPUT = 2.0**60
@@ -98,6 +99,10 @@ class Engine:
         check_losses(losses, rows)
         return losses
 
+    def recorded_losses(self, batch: Batch, rows: int) -> Tensor:
+        """The same by the very pass that is trained with, its books thrown away. Private."""
+        return self._forward(Tape(rows, self.device), batch)
+
     def plain_gradients(self, single: Batch) -> dict[Parameter, Tensor]:
         """The gradient of one example's loss for the parameters that get any, by torch alone. Private."""
         found: dict[Parameter, Tensor] = {}
@@ -138,7 +143,7 @@ class Engine:
     def _forward(self, tape: Tape, batch: Batch) -> Tensor:
         self._tape = tape
         try:
-            with torch.enable_grad(), self.precision():
+            with torch.enable_grad(), self.precision(), unlooking():
                 losses = self._loss(self.model, batch)
         finally:
             self._tape = None
@@ -168,12 +173,14 @@ class Engine:
     def _one_row_each(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return None if self._tape is None or not args else ((self._tape.one_row_each(args[0]), *args[1:]), kwargs)
 
-    def _record(self, rule: Rule | Fallback, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _record(self, rule: Rule, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if self._tape is not None:
             rule.watch(Call(self._tape, module, args, kwargs, output))
 
-    def _record_again(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._record(Fallback(self.batched), module, args, kwargs, output)
+    def _record_again(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if self._tape is None:
+            return output
+        return Fallback(self.batched).watch(Call(self._tape, module, args, kwargs, output))
 
     def _express(
         self, expression: Expression, module: nn.Module, original: Callable[..., Any], *args: Any, **kwargs: Any

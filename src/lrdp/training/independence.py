@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from lrdp.errors import Unsupported
-from lrdp.training.chance import same_chance
+from lrdp.training.chance import elsewhere, same_chance
 from lrdp.training.engine import Engine
 from lrdp.training.lineage import Pass, operations, where_rows_meet
 from lrdp.training.looking import looking
@@ -65,6 +65,8 @@ def feels_others(engine: Engine, probes: Probes) -> str:
         _backward(engine, probes.batch)
     if watched.place:
         return f"what is done with an example hangs on values in its batch ({watched.place})"
+    if _draws_elsewhere(engine, probes.batch):
+        return "it draws random numbers of numpy or of Python, on which anything may hang that was not tried"
     if place := _where_rows_meet(engine, probes):
         return f"something is computed from several examples of a batch ({place})"
     plain = _lengths(engine, probes.batch)
@@ -93,6 +95,13 @@ def _backward(engine: Engine, batch: Any) -> None:
         torch.autograd.grad(losses.sum(), [*engine.parameters.values()], allow_unused=True)
 
 
+def _draws_elsewhere(engine: Engine, batch: Any) -> bool:
+    with same_chance(engine.device):
+        before = elsewhere()
+        engine.losses(batch, _ROWS)
+        return elsewhere() != before
+
+
 def _where_rows_meet(engine: Engine, probes: Probes) -> str:
     replaced = [_replacing(engine, probes, row) for row in range(_ROWS)]
     return where_rows_meet(partial(_marked_losses, engine, probes.batch), replaced)
@@ -109,8 +118,8 @@ def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
 
 def _marked_losses(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> Tensor:
     """Marked or not, so that the same operations are run."""
-    with _marked(engine.model, row, value):
-        return _losses(engine, batch)
+    with _marked(engine.model, row, value), same_chance(engine.device):
+        return engine.recorded_losses(batch, _ROWS)
 
 
 def _lengths(engine: Engine, batch: Any) -> Tensor:

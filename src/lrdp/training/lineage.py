@@ -80,6 +80,7 @@ class _Call:
 
     def __init__(self, kind: Any, given: Any, made: Any) -> None:
         self.kind, self.given, self.made = kind, _tensors(given), _tensors(made)
+        self._shapes = [leaf.shape for leaf in self.made]  # a tensor may be turned in its place later
         # What nobody wrote yet is whatever was in memory.
         written = kind.overloadpacket not in _UNWRITTEN
         self._values = [leaf.detach().clone() for leaf in self.made] if written else []
@@ -103,7 +104,7 @@ class _Call:
 
     def does(self, kind: Any, made: Any) -> bool:
         """Whether that is the same operation, on the same shapes."""
-        return kind is self.kind and [leaf.shape for leaf in _tensors(made)] == [leaf.shape for leaf in self.made]
+        return kind is self.kind and [leaf.shape for leaf in _tensors(made)] == self._shapes
 
     def meets(self, made: Any) -> bool:
         """Whether a value has now changed with two rows."""

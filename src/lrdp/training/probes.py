@@ -83,6 +83,7 @@ def candidates(task: Task, reader: Reader) -> Iterator[Any]:
 def made_up(batch: Any, seed: int) -> Any:
     """Public numbers of the same shapes and types: in [0, 1], where pictures lie, and 0 or 1, labels that all have.
 
+    Rows of whole numbers begin with 1: a mask that hides the first word would hide all that it looks at.
     For even seeds, a record's single numbers are −1 or 1: some losses take nothing else.
     """
     source = torch.Generator().manual_seed(seed)
@@ -92,7 +93,10 @@ def made_up(batch: Any, seed: int) -> Any:
             return torch.rand(leaf.shape, generator=source).sub(0.5).sign().to(leaf)
         if leaf.is_floating_point() or leaf.is_complex():
             return torch.rand(leaf.shape, generator=source).to(leaf)
-        return torch.randint(0, 2, leaf.shape, generator=source).to(leaf)
+        whole = torch.randint(0, 2, leaf.shape, generator=source).to(leaf)
+        if whole.dim() > 1:
+            whole[:, :1] = 1
+        return whole
 
     return tree_map(drawn, batch)
 

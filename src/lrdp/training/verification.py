@@ -32,6 +32,8 @@ from lrdp.training.probes import PROBE_ROWS, Probes, around, candidates, doubled
 from lrdp.training.records import Reader
 from lrdp.training.shapes import Shapes
 from lrdp.training.task import Task
+from lrdp.training.unlooking import unlooking
+from lrdp.training.widening import Widening
 
 _LOG = logging.getLogger("lrdp.training")
 _MOST = PROBE_ROWS[-1]
@@ -50,6 +52,7 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     before = {name: buffer.clone() for name, buffer in task.model.named_buffers()}
     with stirred(task.model):
         tried = around(telling(engine, task, reader)).where(partial(_runs, engine))
+        _check_buffers(task.model, before)
     alone = _why_inexact(engine, task, reader, tried)
     with stirred(task.model), engine:
         alone = alone or _why_tied(engine, tried)
@@ -64,7 +67,7 @@ def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int
     for rows in sizes:
         if checked.alone or rows in checked.sizes:
             continue
-        with engine, stirred(engine.model):
+        with engine, stirred(engine.model), unlooking():
             if depends_on_size(engine, checked.probes, rows):
                 return replace(checked, alone=f"something else is done with {rows} examples than with {_MOST}")
         checked.sizes.add(rows)
@@ -74,7 +77,8 @@ def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int
 def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
     """All that decides how gradients come about but the weights: the modules, their modes, the records' shapes."""
     modules = tuple((module, module.training) for module in task.model.modules())
-    return modules, tuple(engine.parameters), engine.forward_dtype, task.loss, reader.form
+    trained = tuple((name, parameter.dtype) for name, parameter in engine.parameters.items())
+    return modules, trained, engine.forward_dtype, task.loss, reader.form
 
 
 def _why_inexact(engine: Engine, task: Task, reader: Reader, tried: Probes) -> str:
@@ -92,8 +96,9 @@ def _why_inexact(engine: Engine, task: Task, reader: Reader, tried: Probes) -> s
 def _why_tied(engine: Engine, tried: Probes) -> str:
     """Why examples might not be apart in one pass of the rules; empty if they are."""
     try:
-        engine.shapes = _shapes(engine, tried.batch)
-        return feels_others(engine, tried)
+        with unlooking():
+            engine.shapes = _shapes(engine, tried.batch)
+            return feels_others(engine, tried)
     except Exception as problem:  # noqa: BLE001 - whatever a rule makes of a model it was not written for
         return f"the rules do not fit it ({problem})"
 
@@ -122,13 +127,14 @@ def _exactly(engine: Engine, task: Task, batch: Any) -> Iterator[Engine]:
     try:
         loss = deepcopy(task.loss).double() if isinstance(task.loss, nn.Module) else task.loss
         exact = Engine(twin(task.model), loss)
-        exact.losses(doubled(batch), _MOST)
+        with Widening():
+            exact.losses(doubled(batch), _MOST)
     except Exception as problem:  # noqa: BLE001 - whatever a model does in another type than its own
         _LOG.info("the model does not run in float64: %s", problem)
         with stirred(task.model):
             yield engine
         return
-    with exact:
+    with exact, Widening():
         yield exact
 
 
