@@ -21,7 +21,8 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
 from lrdp.accounting import limits
 from lrdp.errors import InvalidInput, Unsupported
-from lrdp.training.probes import made_up, some_rows, with_row, without_chance
+from lrdp.training.chance import without_chance
+from lrdp.training.probes import made_up, some_rows, with_row
 from lrdp.training.progress import Observe, StepDone, silence
 from lrdp.training.records import Dataset, Reader, blank_record, check_dataset
 from lrdp.training.sampling import EMPTY

@@ -50,9 +50,15 @@ def _mixes(engine: Engine, probes: Probes) -> str:
     )
 
 
-def _losses(engine: Engine, batch: Any, rows: int = _ROWS) -> Tensor:
+def _losses(engine: Engine, batch: Any) -> Tensor:
     with same_chance(engine.device):
-        return engine.losses(batch, rows)
+        return engine.losses(batch, _ROWS)
+
+
+def _recorded(engine: Engine, batch: Any, rows: int) -> Tensor:
+    """By the very pass that is trained with."""
+    with same_chance(engine.device):
+        return engine.recorded_losses(batch, rows)
 
 
 def feels_others(engine: Engine, probes: Probes) -> str:
@@ -84,8 +90,8 @@ def depends_on_size(engine: Engine, batch: Any, rows: int) -> bool:
     """Whether something else is done with so many rows than with the few of ``batch``: what, was not tried."""
     places = torch.arange(rows, device=engine.device) % _ROWS
     many = tree_map(lambda leaf: leaf.index_select(0, places), batch)
-    few = operations(partial(_losses, engine, batch))
-    return few != operations(partial(_losses, engine, many, rows))
+    few = operations(partial(_recorded, engine, batch, _ROWS))
+    return few != operations(partial(_recorded, engine, many, rows))
 
 
 def _backward(engine: Engine, batch: Any) -> None:
@@ -118,8 +124,8 @@ def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
 
 def _marked_losses(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> Tensor:
     """Marked or not, so that the same operations are run."""
-    with _marked(engine.model, row, value), same_chance(engine.device):
-        return engine.recorded_losses(batch, _ROWS)
+    with _marked(engine.model, row, value):
+        return _recorded(engine, batch, _ROWS)
 
 
 def _lengths(engine: Engine, batch: Any) -> Tensor:
