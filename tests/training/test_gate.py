@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from lrdp.errors import InvalidInput, Unsupported
+from lrdp.errors import InvalidInput, OutOfReach, Unsupported
 from lrdp.training import CrossEntropy, TensorRecords, check_gradients
 from lrdp.training.digests import digest
 from lrdp.training.local_steps import prepared
@@ -464,3 +464,18 @@ def test_digests_tell_gradients_apart_wherever_they_differ():
         other = values.clone()
         other.view(-1)[place] *= 1.0 + 1e-3
         assert not torch.allclose(digest(other), plain, rtol=0.0, atol=1e-9 * float(plain.norm()))
+
+
+def test_a_check_that_runs_out_of_memory_says_so_and_not_that_the_model_is_slow():
+    class Large(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model()
+
+        def forward(self, inputs):
+            if len(inputs) == 2 and inputs.dtype == torch.float64:
+                torch.empty(1 << 60)
+            return self.inner(inputs)
+
+    with pytest.raises(OutOfReach, match="ran out of memory"):
+        check_gradients(fixed(), task(model=Large()))

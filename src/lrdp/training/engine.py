@@ -101,7 +101,10 @@ class Engine:
 
     def recorded_losses(self, batch: Batch, rows: int) -> Tensor:
         """The same by the very pass that is trained with, its books thrown away. Private."""
-        return self._forward(Tape(rows, self.device), batch)
+        tape = Tape(rows, self.device)
+        losses = self._forward(tape, batch).detach()
+        tape.discard()
+        return losses
 
     def plain_gradients(self, single: Batch) -> dict[Parameter, Tensor]:
         """The gradient of one example's loss for the parameters that get any, by torch alone. Private."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +12,7 @@ from lrdp.errors import InvalidInput, LrdpError, Unsupported
 from lrdp.figures import AtMost
 from lrdp.training.engine import Engine
 from lrdp.training.exactness import digests_of_each
-from lrdp.training.probes import PROBE_ROWS, candidates
+from lrdp.training.probes import PROBE_ROWS, as_weights, candidates
 from lrdp.training.records import Reader
 from lrdp.training.task import Task
 
@@ -32,7 +31,7 @@ def telling(engine: Engine, task: Task, reader: Reader) -> Any:
     problem: Exception | None = None
     for record in candidates(task, reader):
         try:
-            seen.append(_square(engine, record))
+            seen.append(_square(engine, as_weights(record, engine.dtype)))
         except LrdpError:
             raise
         except Exception as reason:  # noqa: BLE001 - whatever a model or a loss does with a record
@@ -75,14 +74,14 @@ def _too_few(task: Task, reader: Reader, seen: list[float]) -> LrdpError:
     )
 
 
-def demand_gradients(engine: Engine, others: Iterable[Any]) -> None:
+def demand_gradients(engine: Engine, task: Task, reader: Reader) -> None:
     """Refuse a model with a parameter that none of many records reaches."""
     untouched = set(engine.parameters)
-    for record in others:
+    for record in candidates(task, reader):
         if not untouched:
             return
         with suppress(Exception):  # enough others were taken
-            (found,) = digests_of_each(engine, record, 1)
+            (found,) = digests_of_each(engine, as_weights(record, engine.dtype), 1)
             untouched = {name for name in untouched if not found.squares.get(name)}
     if untouched:
         raise Unsupported(

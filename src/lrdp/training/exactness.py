@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from lrdp.errors import OutOfReach
 from lrdp.training.chance import same_chance, without_chance
 from lrdp.training.clipping import WIDE
 from lrdp.training.digests import PLACES, Digests
@@ -42,8 +43,18 @@ def disagreement(engine: Engine, batch: Any, rows: Sequence[int]) -> str:
             whole = _by_torch(engine, batch, _weights(engine, rows[-1]))
             found.append(_differs(engine, batch, [whole], rows[-1]))
     except Exception as problem:  # noqa: BLE001 - whatever a rule makes of a model it was not written for
-        return f"the rules do not fit it ({problem})"
+        return why_not(problem)
     return next(filter(None, found), "")
+
+
+def why_not(problem: Exception) -> str:
+    """That the rules do not fit a model, as an error shows; but one for lack of memory says nothing of the model."""
+    if isinstance(problem, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(problem):
+        raise OutOfReach(
+            f"the check of the model ran out of memory ({problem}): it takes four times what the weights take, for some "
+            f"seconds; nothing was charged."
+        ) from problem
+    return f"the rules do not fit it ({problem})"
 
 
 def _by_torch(engine: Engine, batch: Any, weights: Tensor) -> Digests:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -67,10 +67,8 @@ def feels_others(engine: Engine, probes: Probes) -> str:
     Weights can be chosen that turn a bit into anything. Others are replaced by other records, by huge numbers and by
     what is not a number, which taints whatever it touches, however small its share.
     """
-    with looking() as watched:
-        _backward(engine, probes.batch)
-    if watched.place:
-        return f"what is done with an example hangs on values in its batch ({watched.place})"
+    if place := looks_at_values(partial(_losses, engine, probes.batch)):
+        return place
     if _draws_elsewhere(engine, probes.batch):
         return "it draws random numbers of numpy or of Python, on which anything may hang that was not tried"
     if place := _where_rows_meet(engine, probes):
@@ -94,8 +92,15 @@ def depends_on_size(engine: Engine, batch: Any, rows: int) -> bool:
     return few != operations(partial(_recorded, engine, many, rows))
 
 
-def _backward(engine: Engine, batch: Any) -> None:
-    """A plain one, for a function may have its own way back."""
+def looks_at_values(run: Callable[[], Any]) -> str:
+    """Where what ``run`` does hangs on values; empty if nowhere."""
+    with looking() as watched:
+        run()
+    return f"what is done with an example hangs on values in its batch ({watched.place})" if watched.place else ""
+
+
+def whole_pass(engine: Engine, batch: Any) -> None:
+    """There and back by torch alone: a function may have its own way back."""
     with torch.enable_grad():
         losses = _losses(engine, batch)
         torch.autograd.grad(losses.sum(), [*engine.parameters.values()], allow_unused=True)

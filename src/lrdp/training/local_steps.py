@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -21,8 +22,8 @@ from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine, Totals
 from lrdp.training.keystream import Keystream
 from lrdp.training.losses import records_for
-from lrdp.training.memory import MemoryPlan, choose, either, footprint, parse_bytes
-from lrdp.training.noise import Noise, make_ready
+from lrdp.training.memory import Footprint, MemoryPlan, choose, either, footprint, parse_bytes
+from lrdp.training.noise import Noise, accelerator, make_ready
 from lrdp.training.optimisers import Stepper
 from lrdp.training.passes import Clip, one_by_one, together
 from lrdp.training.progress import StepDone
@@ -33,7 +34,7 @@ from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
 from lrdp.training.verification import check_finite, verified, verified_at
 
-_SMALL_PASS = 8  # rows of a pass, to guess before it is planned whether sums must be wide
+_ROOMY = 10**9
 _SCRATCH = 4  # a convolution kernel's hidden scratch was seen to reach this many times its weight
 _READ_AHEAD = 2  # a batch that is read meanwhile, one record after the other and then stacked
 
@@ -107,7 +108,7 @@ class LocalSteps:
 
     def _release(self, number: int, totals: Totals, stream: Keystream, stepper: Stepper) -> None:
         """Noise on the sum, then the public normaliser, then the optimiser: all parameters get noise."""
-        noise = Noise(self.mechanism.noise_multiplier * self.task.constants.clip_norm, stream)
+        noise = Noise(self.mechanism.noise_multiplier * self.task.constants.clip_norm, stream, _kernel_for(self.task))
         for place, parameter in enumerate(self.engine.parameters.values()):
             total = totals.pop(parameter, None)
             noisy = torch.zeros_like(parameter).detach() if total is None else total
@@ -120,6 +121,13 @@ def _of_size(slots: int, draw: Draw) -> Draw:
     if len(draw.slots) != slots:
         raise InvalidInput(f"a draw must have the mechanism's {slots} slots, got {len(draw.slots)}.")
     return draw
+
+
+def _kernel_for(task: Task) -> Callable[[], accelerator.Kernel | None]:
+    """To load the compiled way takes some 40 MB: where every megabyte counts, noise is made by the plain way."""
+    limit = task.execution.memory_limit
+    scarce = limit is not None and parse_bytes(limit) < _ROOMY
+    return (lambda: None) if scarce else accelerator.kernel
 
 
 def _finite(delta: Tensor) -> Tensor:
@@ -138,7 +146,7 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     _check_totals(rows, engine.dtype)
     reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
     checked = verified(engine, task, reader)
-    make_ready(engine.device)  # what it loads counts as the process's own memory
+    make_ready(engine.device, _kernel_for(task))  # what it loads counts as the process's own memory
     memory = _memory(checked, rows, task, engine, ahead=_READ_AHEAD * reader.row_bytes * task.execution.read_ahead)
     checked = verified_at(engine, checked, {memory.micro_batch, rows % memory.micro_batch} - {0, 1})
     task.execution.announce(memory)
@@ -156,17 +164,26 @@ def _check_totals(rows: int, dtype: torch.dtype) -> None:
 
 
 def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine, ahead: int) -> MemoryPlan:
+    """What a step will take; where memory is short, in passes of so many rows that totals need not be wide."""
+    given, limit = task.execution.micro_batch, task.execution.memory_limit
+    if given is not None and given > rows:
+        raise InvalidInput(f"micro_batch must be at most the {rows} rows of a step, got {given}.")
+    room = None if limit is None or given is not None else parse_bytes(limit)
+    footprints = partial(_footprint, checked, task, engine, ahead)
+    narrow = footprints(wide=False)
+    plan = choose(narrow, given or rows, room)
+    least = plan.micro_batch if room is None else 1
+    for micro_batch in range(plan.micro_batch, least - 1, -1):
+        additions = -(-rows // micro_batch) * additions_of(micro_batch, checked.least_meeting)
+        if can_add_up(rows, additions, engine.dtype, engine.dtype):
+            return replace(plan, micro_batch=micro_batch, peak_bytes=narrow.at(micro_batch))
+    return choose(footprints(wide=True), given or rows, room)
+
+
+def _footprint(checked: CheckedGradients, task: Task, engine: Engine, ahead: int, *, wide: bool) -> Footprint:
+    """The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution."""
     trained, peaks = engine.parameters.values(), checked.peaks
-    # The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution.
-    additions = rows // _SMALL_PASS * additions_of(_SMALL_PASS, checked.least_meeting)
-    wide = not can_add_up(rows, additions, engine.dtype, engine.dtype)
     kept = sum(parameter.nbytes for parameter in trained) * (2 + wide + task.constants.optimiser.moments)
     scratch = max((_SCRATCH * parameter.nbytes for parameter in trained if parameter.dim() > 2), default=0)
     found = either(footprint(peaks.swept, kept=kept + scratch), footprint(peaks.whole, kept=kept + scratch))
-    found = replace(found, per_row=found.per_row + ahead)
-    given, limit = task.execution.micro_batch, task.execution.memory_limit
-    if given is None:
-        return choose(found, rows, None if limit is None else parse_bytes(limit))
-    if given > rows:
-        raise InvalidInput(f"micro_batch must be at most the {rows} rows of a step, got {given}.")
-    return choose(found, given, None)
+    return replace(found, per_row=found.per_row + ahead)

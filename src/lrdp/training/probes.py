@@ -40,9 +40,9 @@ class Probes:
         """The batch with another record in that place."""
         return (with_row(self.batch, row, other) for other in self.others)
 
-    def doubled(self) -> Probes:
-        """The same in float64."""
-        return Probes(doubled(self.batch), tuple(map(doubled, self.others)))
+    def as_weights(self, dtype: torch.dtype) -> Probes:
+        """As a model with weights of this type takes them."""
+        return Probes(as_weights(self.batch, dtype), tuple(as_weights(other, dtype) for other in self.others))
 
     def where(self, runs: Callable[[Any], bool]) -> Probes:
         """Without such others as the model does not take."""
@@ -117,9 +117,10 @@ def with_row(batch: Any, row: int, other: Any) -> Any:
     return tree_map(replaced, batch, other)
 
 
-def doubled(batch: Any) -> Any:
-    """The same in float64."""
-    return tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, batch)
+def as_weights(batch: Any, dtype: torch.dtype) -> Any:
+    """For a copy in float64 the same in float64; for the model itself as it is."""
+    wide = dtype == torch.float64
+    return tree_map(lambda leaf: leaf.double() if wide and leaf.is_floating_point() else leaf, batch)
 
 
 def twin(model: nn.Module) -> nn.Module:

@@ -108,6 +108,10 @@ class Tape:
                 self._measure(parameter, combine(uses, self.rows))
         self._open = {}
 
+    def discard(self) -> None:
+        """Without a sweep: books and outputs refer to each other, and would stay until somebody looks for such."""
+        self._edges, self._waiting, self._deferred = [], {}, []
+
     def give_up(self, rows: Tensor) -> None:
         """Leave the marked examples without weight: they are not finite, wherever that was seen."""
         self._squares.masked_fill_(rows, torch.inf)

@@ -25,10 +25,10 @@ from lrdp.training.checked import CheckedGradients, Peaks
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
 from lrdp.training.evidence import demand_gradients, telling
-from lrdp.training.exactness import disagreement
-from lrdp.training.independence import depends_on_size, feels_others, refuse_mixing
+from lrdp.training.exactness import disagreement, why_not
+from lrdp.training.independence import depends_on_size, feels_others, looks_at_values, refuse_mixing, whole_pass
 from lrdp.training.memory import LiveBytes
-from lrdp.training.probes import PROBE_ROWS, Probes, around, candidates, doubled, some_rows, stirred, twin
+from lrdp.training.probes import PROBE_ROWS, Probes, around, as_weights, some_rows, stirred, twin
 from lrdp.training.records import Reader
 from lrdp.training.shapes import Shapes
 from lrdp.training.task import Task
@@ -49,17 +49,19 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     if task.checked is not None and task.checked.subject == subject:
         engine.batched, engine.shapes = task.checked.batched, task.checked.shapes
         return task.checked
-    before = {name: buffer.clone() for name, buffer in task.model.named_buffers()}
-    with stirred(task.model):
-        tried = around(telling(engine, task, reader)).where(partial(_runs, engine))
-        _check_buffers(task.model, before)
-    alone = _why_inexact(engine, task, reader, tried)
-    with stirred(task.model), engine:
+    before = _buffers(task.model)
+    with _exactly(engine, task, reader) as (exact, batch):
+        tried = around(batch).where(partial(_runs, exact))
+        alone = _why_inexact(exact, task, reader, tried)
+        if not alone:
+            alone, engine.shapes = _shapes(exact, as_weights(batch, exact.dtype))
+    with engine, stirred(task.model):
         alone = alone or _why_tied(engine, tried)
-        peaks, least_meeting = _alone_peaks(engine, tried.batch) if alone else _peaks(engine, tried.batch)
+    with engine:
+        peaks, least_meeting = _alone_peaks(engine, batch) if alone else _peaks(engine, batch)
     _check_buffers(task.model, before)
     engine.batched.settle()
-    return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone, tried.batch)
+    return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone, batch)
 
 
 def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int]) -> CheckedGradients:
@@ -81,61 +83,75 @@ def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
     return modules, trained, engine.forward_dtype, task.loss, reader.form
 
 
-def _why_inexact(engine: Engine, task: Task, reader: Reader, tried: Probes) -> str:
+@contextmanager
+def _exactly(engine: Engine, task: Task, reader: Reader) -> Iterator[tuple[Engine, Any]]:
+    """An engine on a copy in float64, or ``engine`` if the copy does not run; and records that it learns from."""
+    exact = _widened(task)
+    if exact is not None:
+        before = _buffers(exact.model)
+        with exact, Widening():
+            try:
+                batch = telling(exact, task, reader)
+                _check_buffers(exact.model, before)
+            except InvalidInput as problem:
+                _LOG.info("the model does not run in float64: %s", problem)
+            else:
+                yield exact, batch
+                return
+    with engine, stirred(task.model):
+        yield engine, telling(engine, task, reader)
+
+
+def _widened(task: Task) -> Engine | None:
+    try:
+        loss = deepcopy(task.loss).double() if isinstance(task.loss, nn.Module) else task.loss
+        return Engine(twin(task.model), loss)
+    except Exception as problem:  # noqa: BLE001 - whatever a model does when it is copied
+        _LOG.info("the model cannot be copied: %s", problem)
+        return None
+
+
+def _why_inexact(exact: Engine, task: Task, reader: Reader, tried: Probes) -> str:
     """Why the layers' rules are not exact; empty if they are. Refuses what cannot be trained in any way."""
-    with _exactly(engine, task, tried.batch) as exact:
-        given = tried if exact is engine else tried.doubled()
-        refuse_mixing(exact, given, _CLOSE[exact.dtype])
-        more = candidates(task, reader)
-        demand_gradients(exact, more if exact is engine else map(doubled, more))
-        if exact is engine:
-            return "it does not run in float64, so its rules cannot be checked"
-        return disagreement(exact, given.batch, PROBE_ROWS)
+    given = tried.as_weights(exact.dtype)
+    refuse_mixing(exact, given, _CLOSE[exact.dtype])
+    demand_gradients(exact, task, reader)
+    if exact.model is task.model and exact.dtype != torch.float64:
+        return "it does not run in float64, so its rules cannot be checked"
+    with unlooking():
+        problem = disagreement(exact, given.batch, PROBE_ROWS)
+        return problem or looks_at_values(partial(whole_pass, exact, given.batch))
 
 
 def _why_tied(engine: Engine, tried: Probes) -> str:
     """Why examples might not be apart in one pass of the rules; empty if they are."""
     try:
         with unlooking():
-            engine.shapes = _shapes(engine, tried.batch)
             return feels_others(engine, tried)
     except Exception as problem:  # noqa: BLE001 - whatever a rule makes of a model it was not written for
-        return f"the rules do not fit it ({problem})"
+        return why_not(problem)
 
 
 def _runs(engine: Engine, batch: Any) -> bool:
     """Whether the model takes these records; it does take the first ones in other places."""
     try:
-        engine.losses(batch, _MOST)
+        engine.losses(as_weights(batch, engine.dtype), _MOST)
     except Exception:  # noqa: BLE001 - as there
         return False
     return True
 
 
-def _shapes(engine: Engine, batch: Any) -> Shapes:
-    """Those inside a pass, learnt from two numbers of rows and tried on a third."""
-    known = [(rows, engine.sweep(some_rows(batch, slice(0, rows)), rows).shapes) for rows in PROBE_ROWS]
-    shapes = Shapes(*known)
+def _shapes(engine: Engine, batch: Any) -> tuple[str, Shapes | None]:
+    """Those inside a pass, learnt from two numbers of rows and tried on a third; or why that fails."""
     both = tree_map(lambda leaf: torch.cat([leaf, leaf]), batch)
-    shapes.demand(2 * _MOST, engine.sweep(both, 2 * _MOST).shapes)
-    return shapes
-
-
-@contextmanager
-def _exactly(engine: Engine, task: Task, batch: Any) -> Iterator[Engine]:
-    """An engine on a copy in float64, if the copy runs at all; or else ``engine`` itself."""
     try:
-        loss = deepcopy(task.loss).double() if isinstance(task.loss, nn.Module) else task.loss
-        exact = Engine(twin(task.model), loss)
-        with Widening():
-            exact.losses(doubled(batch), _MOST)
-    except Exception as problem:  # noqa: BLE001 - whatever a model does in another type than its own
-        _LOG.info("the model does not run in float64: %s", problem)
-        with stirred(task.model):
-            yield engine
-        return
-    with exact, Widening():
-        yield exact
+        with unlooking():
+            known = [(rows, engine.sweep(some_rows(batch, slice(0, rows)), rows).shapes) for rows in PROBE_ROWS]
+            shapes = Shapes(*known)
+            shapes.demand(2 * _MOST, engine.sweep(both, 2 * _MOST).shapes)
+    except Exception as problem:  # noqa: BLE001 - as there
+        return why_not(problem), None
+    return "", shapes
 
 
 def _peaks(engine: Engine, batch: Any) -> tuple[Peaks, int]:
@@ -167,6 +183,10 @@ def check_finite(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise InvalidInput(f"the model's weights must be finite, but {name} is not: refuse it and ask for another.")
+
+
+def _buffers(model: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
 
 
 def _check_buffers(model: nn.Module, before: dict[str, Tensor]) -> None:

@@ -14,6 +14,7 @@ from lrdp.training.gradients.dense import multiplied_out
 from lrdp.training.gradients.geometry import Geometry
 from lrdp.training.gradients.mixed import Mixed
 from lrdp.training.gradients.protocol import KEPT_BYTES, Gradient, Measured, chunks, live, meetings
+from lrdp.training.gradients.weighted import add_up
 from lrdp.training.rounding import Meeting, meeting
 
 # Memory traffic in units of one multiplication: writing, reading and adding up one element of a per-example gradient.
@@ -138,7 +139,7 @@ class Convolved:
             scale = weights[part].view(-1, *(1,) * (self.outputs.dim() - 1))
             outputs = live(self.outputs[part] * scale, weights[part])
             inputs = live(geometry.channels_last(self.inputs[part]), weights[part])
-            sums.add_(geometry.weight_gradient(inputs, outputs, max(1, len(inputs) // together), total.dtype))
+            add_up(geometry.weight_gradient(inputs, outputs, max(1, len(inputs) // together)), sums)
         total.add_(sums.movedim(-1, 1))
 
     @classmethod
