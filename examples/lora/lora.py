@@ -125,7 +125,7 @@ def main() -> None:
         asked.add_argument(name, type=Path)
     given = asked.parse_args()
     model = train(given.model, given.sentences, given.budget)
-    share = accuracy(model, tokens(given.model, given.sentences, "dev"))
+    share = accuracy(model, tokens(given.model, given.sentences, "test"))
     print(f"accuracy {AtLeast(share):.1%}")  # noqa: T201
 
 

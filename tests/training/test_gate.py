@@ -479,3 +479,18 @@ def test_a_check_that_runs_out_of_memory_says_so_and_not_that_the_model_is_slow(
 
     with pytest.raises(OutOfReach, match="ran out of memory"):
         check_gradients(fixed(), task(model=Large()))
+
+
+def test_empty_slots_hold_a_record_that_the_model_takes(caplog):
+    class Demanding(CrossEntropy):
+        def __call__(self, given, batch):
+            if bool((batch[0] == 0.0).all(1).any()):
+                raise ValueError("a row of nothing")
+            return super().__call__(given, batch)
+
+    given = task(loss=Demanding(classes=3))
+    with caplog.at_level("WARNING", logger="lrdp.training"):
+        found, why = trained_sum(given, [EMPTY, 5, EMPTY, 9])
+    assert why
+    assert not caplog.records
+    assert float(found.norm()) > 0.0

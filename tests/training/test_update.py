@@ -52,7 +52,7 @@ def test_a_receipt_is_good_for_one_update():
 def test_what_makes_the_noise_is_loaded_and_tried_before_the_receipt_is_redeemed(monkeypatch):
     paid, asked = receipt(), []
 
-    def refuse(device):
+    def refuse(device, _):
         asked.append(device)
         raise Unsupported("noise cannot be made here.")
 
@@ -241,7 +241,8 @@ def test_a_record_that_fails_the_losses_check_leaves_its_slot_empty():
     with prepared(fixed(), given) as ready:
         batch, live = ready.reader.slots(np.array([7, 8, EMPTY, 9]))
     assert live.tolist() == [True, False, False, True]
-    assert not bool(batch[0][1:3].any())
+    assert torch.equal(batch[0][1], ready.checked.probes[0][0])
+    assert torch.equal(batch[0][2], ready.checked.probes[0][0])
 
 
 def test_a_first_record_that_lies_nowhere_is_left_out_like_any_other():

@@ -51,8 +51,8 @@ def why_not(problem: Exception) -> str:
     """That the rules do not fit a model, as an error shows; but one for lack of memory says nothing of the model."""
     if isinstance(problem, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(problem):
         raise OutOfReach(
-            f"the check of the model ran out of memory ({problem}): it takes four times what the weights take, for some "
-            f"seconds; nothing was charged."
+            f"the check of the model ran out of memory ({problem}): for some seconds it takes four times what the "
+            f"weights take; nothing was charged."
         ) from problem
     return f"the rules do not fit it ({problem})"
 

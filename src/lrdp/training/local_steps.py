@@ -26,6 +26,7 @@ from lrdp.training.memory import Footprint, MemoryPlan, choose, either, footprin
 from lrdp.training.noise import Noise, accelerator, make_ready
 from lrdp.training.optimisers import Stepper
 from lrdp.training.passes import Clip, one_by_one, together
+from lrdp.training.probes import some_rows
 from lrdp.training.progress import StepDone
 from lrdp.training.reading import in_turn, one_ahead
 from lrdp.training.records import Reader
@@ -146,6 +147,9 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     _check_totals(rows, engine.dtype)
     reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
     checked = verified(engine, task, reader)
+    # Empty slots hold a public record that the model takes: on zeros it may raise, in every step and for as long.
+    public = some_rows(checked.probes, slice(0, 1))
+    reader = Reader(records.dataset, engine.device, public, records.left_out)
     make_ready(engine.device, _kernel_for(task))  # what it loads counts as the process's own memory
     memory = _memory(checked, rows, task, engine, ahead=_READ_AHEAD * reader.row_bytes * task.execution.read_ahead)
     checked = verified_at(engine, checked, {memory.micro_batch, rows % memory.micro_batch} - {0, 1})

@@ -120,11 +120,11 @@ class Reader:
         self.row_bytes = sum(leaf.nbytes for leaf in tree_leaves(blank))
 
     def blank(self, rows: int) -> Any:
-        """Rows of zeros: made of no one's data."""
+        """Rows that are made of no one's data: of zeros, or of whichever public record this was made with."""
         return tree_map(lambda leaf: leaf.expand(rows, *leaf.shape[1:]), self._blank)
 
     def slots(self, numbers: NDArray[np.int64]) -> tuple[Any, Tensor]:
-        """The records in their slots, zeros in all others, and which slots hold a record."""
+        """The records in their slots, blank rows in all others, and which slots hold a record."""
         there = (numbers != EMPTY) & ~np.isin(numbers, self._left_out)
         try:
             found = self.read(numbers[there])

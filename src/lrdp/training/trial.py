@@ -1,4 +1,4 @@
-"""What training a task privately costs beside plain training: measured in this very process, on rows of zeros."""
+"""What training a task privately costs beside plain training: measured in this very process, on a public record."""
 
 from __future__ import annotations
 
