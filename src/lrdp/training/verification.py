@@ -107,7 +107,7 @@ def _widened(task: Task) -> Engine | None:
         loss = deepcopy(task.loss).double() if isinstance(task.loss, nn.Module) else task.loss
         return Engine(twin(task.model), loss)
     except Exception as problem:  # noqa: BLE001 - whatever a model does when it is copied
-        _LOG.info("the model cannot be copied: %s", problem)
+        _LOG.info("there is no copy in float64: %s", why_not(problem))
         return None
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -26,8 +25,8 @@ class Widening(TorchFunctionMode):
         """The same call, in float64."""
         if func in (Tensor.float, Tensor.half, Tensor.bfloat16):
             return args[0].double()
-        return func(*tree_map(_wide, args), **tree_map(_wide, dict(kwargs or {})))
+        return func(*map(_wide, args), **{name: _wide(value) for name, value in (kwargs or {}).items()})
 
 
-def _wide(leaf: Any) -> Any:
-    return torch.float64 if isinstance(leaf, torch.dtype) and leaf in _NARROW else leaf
+def _wide(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
