@@ -107,10 +107,8 @@ def test_adapters_move_as_clipped_gradients_one_by_one_say(name):
     assert float((without - found).norm(dim=1).min()) <= 0.012 * 0.7 * 79
 
 
-def test_control_of_a_plain_mask_the_model_asks_whether_anything_is_filled_up():
-    assert (
-        "masking_utils.py" in check_gradients(STEP, of(adapted(lora()), dataset=records(mask="attention_mask"))).alone
-    )
+def test_of_a_plain_mask_the_model_is_asked_not_to_look_whether_anything_is_filled_up():
+    assert not check_gradients(STEP, of(adapted(lora()), dataset=records(mask="attention_mask"))).alone
 
 
 # -------------------------------------------------------------------------------------------------------- dead adapters
@@ -168,7 +166,7 @@ def budget(folder):
 def test_a_dead_adapter_is_refused_by_name_with_the_fix_and_nothing_is_charged(make, tmp_path):
     home = budget(tmp_path)
     with home.open() as ledger:
-        with pytest.raises(Unsupported, match=rf"get no gradient .* the first of them .*{DEAD[make]}.*Freeze them"):
+        with pytest.raises(Unsupported, match=rf"get no gradient .*: .*{DEAD[make]}.*freeze them"):
             check_gradients(STEP, of(make()))
         assert ledger.books.steps == 0
         assert ledger.answer().spent.epsilon == 0.0

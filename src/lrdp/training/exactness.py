@@ -37,8 +37,8 @@ def disagreement(engine: Engine, batch: Any, rows: Sequence[int]) -> str:
     try:
         with without_chance(engine.model):
             singles = list(digests_of_each(engine, batch, rows[-1]))
-            found = [_too_short(engine, batch, singles)]
-            found += [_differs(engine, some_rows(batch, slice(0, count)), singles[:count]) for count in rows]
+            found = [_differs(engine, some_rows(batch, slice(0, count)), singles[:count]) for count in rows]
+            found.append(_too_short(engine, batch, singles))
         with _expressions_without_chance(engine):
             whole = _by_torch(engine, batch, _weights(engine, rows[-1]))
             found.append(_differs(engine, batch, [whole], rows[-1]))

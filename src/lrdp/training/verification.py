@@ -92,10 +92,10 @@ def _exactly(engine: Engine, task: Task, reader: Reader) -> Iterator[tuple[Engin
         with exact, Widening():
             try:
                 batch = telling(exact, task, reader)
-                _check_buffers(exact.model, before)
             except InvalidInput as problem:
                 _LOG.info("the model does not run in float64: %s", problem)
             else:
+                _check_buffers(exact.model, before)
                 yield exact, batch
                 return
     with engine, stirred(task.model):
