@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test check demo slow fmt constraints clean FORCE
+.PHONY: help test check demo slow zoo fmt constraints clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ demo: $(if $(wildcard $(DEV)),$(DEV),$(DEMO)) ## Run a private, verified federat
 
 slow: $(DEV) ## The slow tests alone
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+zoo: $(DEV) ## Judge public models, measure them beside Opacus, and write docs/results/zoo.md (ARGS="--only bert" to choose)
+	@PYTHONPATH=tests $(BIN)/python -m training.zoo $(ARGS)
 
 bench-%: benchmarks/%.py $(DEV) ## Run benchmarks/NAME.py, as in: make bench-accounting ARGS="--quick --json"
 	@$(BIN)/python $< $(ARGS)

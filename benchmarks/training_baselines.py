@@ -18,9 +18,9 @@ def plain(model: nn.Module, inputs: Tensor, labels: Tensor) -> Step:
     optimiser = torch.optim.SGD(model.parameters(), RATE)
 
     def step() -> None:
-        optimiser.zero_grad()
         torch.autograd.backward(functional.cross_entropy(model(inputs), labels))
         optimiser.step()
+        optimiser.zero_grad()  # here, so that no step begins with the gradients of the one before
 
     return step
 

@@ -1,9 +1,14 @@
-"""The models that training is measured on: VGG11, the small CNN of the DP-SGD tutorials, and BERT-mini."""
+"""The models that training is measured on, small and large, of the kinds that people bring.
+
+None has dropout: its random numbers cost every contestant the same, and would make every ratio look better.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +64,91 @@ def small_cnn() -> nn.Module:
     return nn.Sequential(*first, *second, nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
+class Residual(nn.Module):
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.first, self.second = _convolved(channels, width, stride), _convolved(width, width, 1)
+        self.short = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.GroupNorm(32, width))
+        if channels == width:
+            self.short = nn.Sequential()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return functional.relu(self.second(functional.relu(self.first(images))) + self.short(images))
+
+
+def _convolved(channels: int, width: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(channels, width, 3, stride, padding=1, bias=False), nn.GroupNorm(32, width))
+
+
+def resnet18() -> nn.Module:
+    """ResNet-18 as it is used on 32×32 images: a first convolution of 3×3 and no pooling after it."""
+    blocks: list[nn.Module] = [_convolved(3, 64, 1), nn.ReLU()]
+    channels = 64
+    for width, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
+        blocks.append(Residual(channels, width, stride))
+        channels = width
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+class Logits(nn.Module):
+    """A model of ``transformers`` that is given one tensor and returns one."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, given: Tensor) -> Tensor:
+        logits: Tensor = self.model(**{self.name: given}).logits
+        return logits
+
+
+class Tokens(Logits):
+    """Each example has its positions: Opacus fails on positions that all share."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        places = torch.arange(given.shape[1]).repeat(len(given), 1)
+        logits: Tensor = self.model(**{self.name: given}, position_ids=places).logits
+        return logits
+
+
+def minilm() -> nn.Module:
+    sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return Tokens(_transformer("SequenceClassification", "bert", **sizes, **still), "input_ids")
+
+
+def vit() -> nn.Module:
+    sizes = {"hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 3, "intermediate_size": 768}
+    return Logits(_transformer("ImageClassification", "vit", **sizes, image_size=32, patch_size=4), "pixel_values")
+
+
+def llama() -> nn.Module:
+    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 688, "vocab_size": 8192}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+    return Tokens(_transformer("SequenceClassification", "llama", **sizes, **heads), "input_ids")
+
+
+def convnext() -> nn.Module:
+    sizes = {"hidden_sizes": [48, 96, 192, 384], "depths": [2, 2, 4, 2], "patch_size": 2}
+    return Logits(_transformer("ImageClassification", "convnext", **sizes), "pixel_values")
+
+
+def _transformer(task: str, kind: str, **sizes: object) -> nn.Module:
+    """A model with ten classes and random weights."""
+    transformers: Any = import_module("transformers")
+    config = transformers.AutoConfig.for_model(kind, num_labels=10, **sizes)
+    model: nn.Module = getattr(transformers, f"AutoModelFor{task}").from_config(config)
+    return model.train()
+
+
+def _tokens(entries: int, steps: int = 64) -> Callable[[int], Tensor]:
+    return lambda count: torch.randint(1, entries, (count, steps))
+
+
+def _images(channels: int, side: int) -> Callable[[int], Tensor]:
+    return lambda count: torch.randn(count, channels, side, side)
+
+
 @dataclass(frozen=True)
 class Workload:
     name: str
@@ -73,7 +163,12 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload("vgg11", vgg11, 128, lambda n: torch.randn(n, 3, 32, 32), 32),
-    Workload("cnn", small_cnn, 256, lambda n: torch.randn(n, 1, 28, 28), 32),
-    Workload("bert_mini", BertMini, 32, lambda n: torch.randint(0, 30522, (n, 64)), 8),
+    Workload("vgg11", vgg11, 128, _images(3, 32), 32),
+    Workload("cnn", small_cnn, 256, _images(1, 28), 32),
+    Workload("bert_mini", BertMini, 32, _tokens(30522), 8),
+    Workload("minilm", minilm, 32, _tokens(30522), 8),
+    Workload("resnet18", resnet18, 32, _images(3, 32), 8),
+    Workload("vit", vit, 64, _images(3, 32), 16),
+    Workload("llama", llama, 32, _tokens(8192), 8),
+    Workload("convnext", convnext, 32, _images(3, 32), 8),
 )

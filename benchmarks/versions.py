@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-MODELS = ("vgg11", "cnn", "bert_mini")
-ROUNDS = {"vgg11": 3, "cnn": 60, "bert_mini": 7}
+MODELS = ("vgg11", "cnn", "bert_mini", "minilm", "resnet18", "vit", "llama", "convnext")
+SHARED = MODELS[:3]  # the models that every version knows
+ROUNDS = {"cnn": 60, "bert_mini": 7}
+FEW = 3
 TRIES = 5
 FIGURES = ("plain_s", "time_ratio", "memory_ratio")
 
@@ -24,7 +26,7 @@ FIGURES = ("plain_s", "time_ratio", "memory_ratio")
 def measured(version: Path, model: str) -> dict[str, float]:
     """One run of a version's own benchmark, in a process of its own."""
     command = [sys.executable, str(version / "benchmarks" / "training.py"), "--parts", "steps", "--json"]
-    command += ["--models", model, "--rounds", str(ROUNDS[model]), "--baselines"]
+    command += ["--models", model, "--rounds", str(ROUNDS.get(model, FEW)), "--baselines"]
     environment = os.environ | {"PYTHONPATH": str(version / "src")}
     for _ in range(TRIES):  # a model's random weights may fail the check before training
         done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
@@ -50,7 +52,7 @@ def compared(before: Path, model: str, turns: int) -> dict[str, dict[str, list[f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the older version")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, metavar="MODEL")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=SHARED, metavar="MODEL")
     parser.add_argument("--turns", type=int, default=3, help="runs of each version")
     parser.add_argument("--json", action="store_true", help="print every figure as one JSON object on the last line")
     given = parser.parse_args()

@@ -11,7 +11,7 @@ import lrdp.accounting
 from lrdp import errors
 
 SOURCE = Path(errors.__file__).parent
-HEAVY = ("torch", "flwr", "opacus", "dp_accounting", "matplotlib", "sklearn")
+HEAVY = ("torch", "flwr", "numba", "opacus", "dp_accounting", "matplotlib", "sklearn")
 
 
 def test_the_command_line_loads_nothing_heavy():

@@ -1,6 +1,7 @@
 """Federated evaluation: off, unless server and policy both ask; then a noised count that is paid for as one step."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from lrdp.federation import Terms, VerifiedAverage
 from lrdp.federation.measuring import as_accuracy, counting, private_accuracy
 from lrdp.ledger import Refusal
 from lrdp.ledger.receipt import issue
-from lrdp.training import TensorRecords
+from lrdp.training import Constant, CrossEntropy, PublicConstants, Sgd, Task, TensorRecords, check_gradients
 
 
 def measured(place: World, rounds: int = 1) -> dict[int, dict[str, float]]:
@@ -68,6 +69,11 @@ def receipt(noise: float, clip_norm: float, steps: int = 1):
     return issue(mechanism=mechanism, steps=steps, clip_norm=clip_norm, request_key="0" * 64, entry=1)
 
 
+def trained(model: nn.Module, records: TensorRecords) -> Task:
+    constants = PublicConstants(clip_norm=1.0, optimiser=Sgd(rate=Constant(rate=0.1)))
+    return Task(model=model, dataset=records, loss=CrossEntropy(classes=10), constants=constants)
+
+
 @pytest.mark.parametrize("clip_norm", [0.25, 4.0])
 @pytest.mark.parametrize("right", [0, 300])
 def test_the_count_is_right_but_for_the_noise(right: int, clip_norm: float) -> None:
@@ -75,20 +81,29 @@ def test_the_count_is_right_but_for_the_noise(right: int, clip_norm: float) -> N
     labels = torch.zeros(300, dtype=torch.int64)
     labels[:right] = 1
     records = TensorRecords(torch.randn(300, 2), labels)
-    values = [
-        as_accuracy(private_accuracy(receipt(3.0, clip_norm), counting(_Fixed(), records, clip_norm)))
-        for _ in range(200)
-    ]
+    task = counting(trained(_Fixed(), records), clip_norm)
+    task = replace(task, checked=check_gradients(receipt(3.0, clip_norm).mechanism, task))
+    values = [as_accuracy(private_accuracy(receipt(3.0, clip_norm), task)) for _ in range(200)]
     mean = sum(values) / len(values)
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     assert mean == pytest.approx(right / 300, abs=5 * 0.03 / math.sqrt(200))
     assert 0.75 * 0.03 < spread < 1.25 * 0.03
 
 
+def test_a_model_that_says_what_no_made_up_label_is_can_be_counted() -> None:
+    class Ninth(_Fixed):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return torch.cat([super().forward(inputs).repeat(1, 4), inputs.new_full((len(inputs), 2), 9.0)], 1)
+
+    records = TensorRecords(torch.randn(300, 2), torch.full((300,), 8))
+    task = counting(trained(Ninth(), records), 1.0)
+    assert as_accuracy(private_accuracy(receipt(0.5, 1.0), task)) == pytest.approx(1.0, abs=0.05)
+
+
 def test_a_count_of_two_steps_is_refused() -> None:
     records = TensorRecords(torch.randn(300, 2), torch.zeros(300, dtype=torch.int64))
     with pytest.raises(InvalidInput, match="a count is one step"):
-        private_accuracy(receipt(1.0, 1.0, steps=2), counting(_Fixed(), records, 1.0))
+        private_accuracy(receipt(1.0, 1.0, steps=2), counting(trained(_Fixed(), records), 1.0))
 
 
 def test_bytes_of_another_length_are_no_accuracy() -> None:

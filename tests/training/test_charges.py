@@ -10,14 +10,14 @@ from ledger.worlds import STEP, World, request
 from lrdp.training import private_update, unaccounted_private_update
 from lrdp.training.local_steps import prepared
 from lrdp.training.sampling import Draw
-from training.cases import Nothing, fixed, keys, model, records, run, task, vector, zero_loss
+from training.cases import fixed, keys, model, noise_only, records, run, silent, task, vector
 
 ROUNDS, LOCAL_STEPS = 3, 5
 
 
-def noise_only():
-    """A task whose gradients are zero, with the clip norm of the ledger's policy: its updates are noise alone."""
-    return task(model=Nothing(), loss=zero_loss, dataset=records(5000), constants={"clip_norm": 1.0})
+def of_the_policy():
+    """Updates of noise alone, with the clip norm of the ledger's policy."""
+    return noise_only(dataset=silent(5000), constants={"clip_norm": 1.0})
 
 
 def noises_in(update):
@@ -43,7 +43,7 @@ def world(tmp_path):
 def test_as_many_noises_are_drawn_as_steps_were_charged(world):
     with world.create() as ledger:
         paid = [ledger.charge(request(number, steps=LOCAL_STEPS)) for number in range(ROUNDS)]
-        updates = [private_update(receipt, noise_only()) for receipt in paid]
+        updates = [private_update(receipt, of_the_policy()) for receipt in paid]
         assert sum(ledger.books.history.values()) == ROUNDS * LOCAL_STEPS
         assert_every_noise_was_charged(ledger, updates)
 
@@ -52,7 +52,7 @@ def test_control_charging_rounds_instead_of_local_steps_is_found_out(world):
     with world.create() as ledger:
         for number in range(ROUNDS):
             ledger.charge(request(number, steps=1))
-        updates = [unaccounted_private_update(STEP, LOCAL_STEPS, noise_only()) for _ in range(ROUNDS)]
+        updates = [unaccounted_private_update(STEP, LOCAL_STEPS, of_the_policy()) for _ in range(ROUNDS)]
         with pytest.raises(AssertionError):
             assert_every_noise_was_charged(ledger, updates)
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import Unsupported
-from lrdp.training import CrossEntropy, TensorRecords, check_gradients, private_update, verification
+from lrdp.training import CrossEntropy, TensorRecords, check_gradients, private_update, probes
 from lrdp.training.local_steps import prepared
 from lrdp.training.memory import LiveBytes, footprint
 from training.cases import RECORDS, fixed, keys, model, receipt, run, task
@@ -106,13 +106,14 @@ class Gated(nn.Module):
 
 def test_weights_of_zero_hide_nothing():
     given = task(model=Gated())
-    with pytest.raises(Unsupported, match="mixes examples"):
+    with pytest.raises(Unsupported, match="they meet in Gated"):
         check_gradients(fixed(), given)
 
 
 def test_control_without_stirring_the_shut_gate_would_hide_the_mixing(monkeypatch):
-    monkeypatch.setattr(verification, "_STIR", 0.0)
-    check_gradients(fixed(), task(model=Gated()))
+    monkeypatch.setattr(probes, "_STIR", 0.0)
+    with pytest.raises(Unsupported, match="get no gradient"):
+        check_gradients(fixed(), task(model=Gated()))
 
 
 @pytest.mark.parametrize("make", [model, Gated])

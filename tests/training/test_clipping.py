@@ -222,6 +222,41 @@ def test_a_row_with_one_output_out_of_range_adds_nothing_through_its_others_eith
     assert torch.isfinite(norms).tolist() == [True, False, True]
 
 
+LAYERS = {
+    "linear": (lambda: nn.Linear(1600, 3, bias=False), (1600,), (3,)),
+    "linear, Gram": (lambda: nn.Linear(400, 30, bias=False), (5, 400), (5, 30)),
+    "linear, multiplied out": (lambda: nn.Linear(100, 2, bias=False), (20, 100), (20, 2)),
+    "convolution": (lambda: nn.Conv1d(30, 5, 2, bias=False), (30, 60), (5, 59)),
+}
+
+
+@pytest.mark.parametrize(("size", "flush"), [(2e-23, False), (2e-23, True), (1e-20, True)])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_tiny_inputs_of_a_steep_loss_stay_within_the_clip_norm(layer, size, flush):
+    """A gradient of 9e-3, of inputs whose squares are no float32, was measured as 0: nine clip norms of 1e-3.
+
+    Whoever chooses the weights chooses both factors.
+    """
+    make, inner, outer = LAYERS[layer]
+    model, inputs = make(), torch.full((2, *inner), size)
+    slopes = torch.ones(2, *outer)
+    slopes *= 9e-3 / float(inputs[0].double().norm()) / math.sqrt(math.prod(outer))
+
+    def loss(model, batch):
+        return (model(batch[0]) * batch[1]).flatten(1).sum(1)
+
+    torch.set_flush_denormal(flush)
+    try:
+        assert float(inputs[0].square().sum()) == 0.0  # control: so does whatever it is multiplied with
+        found, norms = engine_sum(model, loss, (inputs, slopes), 2, clip_to(1e-3, torch.tensor([1.0, 0.0])))
+    finally:
+        torch.set_flush_denormal(False)
+    truth = gradients_one_by_one(model, loss, (inputs, slopes), 2).norm(dim=1)
+    assert bool((truth > 4e-3).all())
+    assert bool((norms >= truth).all())
+    assert float(found.norm()) <= 1e-3
+
+
 def test_rounding_of_a_batch_of_thousands_stays_within_the_headroom():
     """All gradients point the same way: the worst case for a float32 sum. The step as it is run in training."""
     torch.manual_seed(2)

@@ -16,7 +16,7 @@ def grams(left, right):
 
 
 def measured(left, right):
-    return lengths(*grams(left, right), (left.shape[2], right.shape[2]))
+    return lengths([grams(left, right)], (left.shape[2], right.shape[2]))
 
 
 def true_squares(left, right):

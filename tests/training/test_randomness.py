@@ -1,8 +1,7 @@
-"""Keystream, sampling and noise (traps 1, 8, 9, 24, 25, 26, 27, 40)."""
+"""Keystream and sampling (traps 1, 8, 9, 24, 25, 26, 50)."""
 
 import copy
 import hashlib
-import math
 import os
 import pickle
 from itertools import pairwise
@@ -17,7 +16,7 @@ from scipy import stats
 from lrdp.accounting import FixedSizeGaussian, Gaussian, PoissonGaussian, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.keystream import Keystream
-from lrdp.training.noise import Noise, grid_step
+from lrdp.training.noise import Noise
 from lrdp.training.sampling import EMPTY, bernoulli_subset, placed, rows_of, sampler_for, uniform_subset
 
 # Statistical tests use fixed keys: a failure is everyone's failure, and the controls show that they can fail.
@@ -62,18 +61,62 @@ def test_control_torchs_own_noise_repeats_with_its_seed():
     assert torch.equal(*draws)
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_draws_other_noise_than_its_parent():
-    stream = Keystream(KEY)
+def drawn_in_a_fork(draw):
+    """What ``draw`` gives in a child of this process."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, stream.words(4).tobytes())
-        os._exit(0)
+        try:
+            os.write(writer, draw())
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(reader, 32) != stream.words(4).tobytes()
-    os.close(reader)
     os.close(writer)
+    with os.fdopen(reader, "rb") as found:
+        return found.read()
+
+
+forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@forks
+@pytest.mark.parametrize("draws_before", [0, 3])
+def test_children_and_grandchildren_draw_other_words_than_their_parent(draws_before, monkeypatch):
+    """Even if the operating system gives all of them the same number."""
+    monkeypatch.setattr(os, "getpid", lambda: 4111)
+    stream = Keystream(KEY)
+    stream.words(draws_before)
+
+    def draw():
+        return stream.words(2).tobytes()
+
+    def both():
+        return draw() + drawn_in_a_fork(draw)
+
+    found = [drawn_in_a_fork(draw), drawn_in_a_fork(both), drawn_in_a_fork(lambda: drawn_in_a_fork(draw)), both()]
+    words = [part[start : start + 16] for part in found for start in range(0, len(part), 16)]
+    assert len(set(words)) == len(words) == 6
+    control = Keystream(KEY)
+    control.words(draws_before)
+    assert words[4] == control.words(2).tobytes()  # who forked goes on where it was
+
+
+@forks
+def test_a_stream_that_a_child_made_is_not_its_childs():
+    def draw():
+        stream = Keystream(KEY)
+        inner = drawn_in_a_fork(lambda: stream.words(2).tobytes())
+        return stream.words(2).tobytes() + inner
+
+    own, inner = (drawn_in_a_fork(draw)[start : start + 16] for start in (0, 16))
+    assert own == Keystream(KEY).words(2).tobytes()
+    assert inner != own
+
+
+@forks
+def test_keys_that_are_given_out_in_a_child_are_its_own():
+    stream = Keystream(KEY)
+    assert drawn_in_a_fork(stream.key) != stream.key() != stream.key()
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
@@ -219,9 +262,9 @@ class Counting(Keystream):
         super().__init__(key)
         self.asked = 0
 
-    def _fill(self, words):
+    def fill(self, words):
         self.asked += len(words)
-        super()._fill(words)
+        super().fill(words)
 
 
 def test_a_draw_asks_for_randomness_by_the_batch_and_not_by_the_data_set():
@@ -232,66 +275,3 @@ def test_a_draw_asks_for_randomness_by_the_batch_and_not_by_the_data_set():
     stream = Counting(KEY)
     assert 800 < len(bernoulli_subset(10_000_000, 1e-4, stream)) < 1200
     assert stream.asked < 2 * 1000
-
-
-def test_normals_are_normal_and_their_tail_is_not_cut():
-    values = standard_normals(200_001, Keystream(KEY)).numpy()
-    assert stats.kstest(values, "norm").pvalue > 1e-3
-    assert np.abs(values).max() > 4.2
-
-    class Extreme:
-        def __init__(self, least):
-            self.least = least
-
-        def fill_uniforms(self, values):
-            values[:] = self.least
-
-    assert float(standard_normals(2, Extreme(2.0**-52)).abs().max()) > 8.48
-    assert float(standard_normals(2, Extreme(2.0**-24)).abs().max()) < 5.8  # control: torch's float32 source
-
-
-def test_noise_is_box_and_mullers_of_the_raw_words(monkeypatch):
-    """Written anew in numpy, from the cipher's bytes on; 8 values at a time, so that chunks and an odd end are met."""
-    monkeypatch.setattr("lrdp.training.noise._CHUNK", 8)
-    total = torch.linspace(-2.0, 2.0, 19)
-    expected, source = [], Keystream(KEY)
-    for part in np.split(total.double().numpy(), [8, 16]):
-        half = (len(part) + 1) // 2
-        radius, angle = ((2**52 - source.words(half) % 2**52).astype(np.float64) / 2**52 for _ in range(2))
-        radius, angle = np.sqrt(-2.0 * np.log(radius)), 2.0 * np.pi * angle
-        normals = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[: len(part)]
-        expected.append(np.round((part + 0.37 * normals) * 2.0**22) / 2.0**22)
-    Noise(0.37, Keystream(KEY)).add_to(total)
-    np.testing.assert_allclose(total.numpy(), np.concatenate(expected), rtol=0, atol=2.0**-22)
-
-
-@pytest.mark.parametrize("wrong", [0.95, 1.05])
-def test_noise_has_the_deviation_asked_for_and_no_other(wrong):
-    total = torch.zeros(100_000)
-    Noise(0.37, Keystream(KEY)).add_to(total)
-    assert stats.kstest(total.numpy() / 0.37, "norm").pvalue > 1e-3
-    assert stats.kstest(total.numpy() / 0.37 / wrong, "norm").pvalue < 1e-4
-
-
-@given(st.floats(1e-6, 1e6))
-def test_released_values_lie_on_the_grid(deviation):
-    total = torch.linspace(-3.0, 3.0, 33, dtype=torch.float64) * deviation
-    Noise(deviation, Keystream.from_system()).add_to(total)
-    step = grid_step(deviation)
-    assert torch.equal(total, (total / step).round() * step)
-    assert deviation / 2 <= step * 2**20 <= deviation
-    assert math.frexp(step)[0] == 0.5
-
-
-def test_no_output_certifies_that_a_record_was_absent():
-    """Trap 27: which outputs of a sum of 0 could never come from a sum of 1?"""
-    here = torch.zeros(200_000, dtype=torch.float64)
-    Noise(1.0, Keystream(KEY)).add_to(here)
-    step = grid_step(1.0)
-    assert torch.equal(((1.0 + (here - 1.0)) / step).round() * step, here)
-    assert step / np.spacing(float(here.abs().max()) + 1.0) > 2**18  # many float64 noises lead to each output
-
-    generator = torch.Generator().manual_seed(3)
-    naive = torch.randn(200_000, generator=generator)
-    impossible = (1.0 + (naive - 1.0)) != naive
-    assert float(impossible.float().mean()) > 0.2  # control: float32 noise certifies a record's absence all the time

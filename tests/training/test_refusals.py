@@ -17,9 +17,10 @@ from lrdp.training import (
     PublicConstants,
     Sgd,
     TensorRecords,
+    check_gradients,
     private_update,
 )
-from training.cases import RECORDS, model, poisson, receipt, records, task
+from training.cases import RECORDS, fixed, model, poisson, receipt, records, task
 
 
 def refused(error, match, mechanism=None, **changes):
@@ -90,10 +91,13 @@ def test_models_that_mix_examples_are_refused():
     refused(Unsupported, "adds up gradients over devices", model=nn.DataParallel(model()))
 
 
-def test_models_the_engine_cannot_see_through_are_refused():
-    refused(Unsupported, "gradient", model=BehindItsBack())
-    refused(Unsupported, "gradient|first dimension", model=WrongDimension())
+def test_models_that_remember_what_they_see_are_refused():
     refused(Unsupported, "buffer seen", model=Remembering())
+
+
+@pytest.mark.parametrize("make", [BehindItsBack, WrongDimension])
+def test_what_the_rules_cannot_see_through_runs_example_by_example(make):
+    assert check_gradients(fixed(), task(model=make())).alone
 
 
 def test_control_the_same_model_without_its_fault_is_accepted():

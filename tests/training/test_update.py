@@ -10,7 +10,7 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional
 
-from lrdp.errors import InvalidInput, OutOfReach, ReceiptRefused
+from lrdp.errors import InvalidInput, OutOfReach, ReceiptRefused, Unsupported
 from lrdp.training import (
     Adam,
     AdamW,
@@ -27,7 +27,7 @@ from lrdp.training import (
 from lrdp.training.local_steps import prepared
 from lrdp.training.rounding import clip_target
 from lrdp.training.sampling import EMPTY, Draw
-from training.cases import RECORDS, Nothing, fixed, keys, poisson, receipt, records, run, task, vector, zero_loss
+from training.cases import RECORDS, fixed, keys, noise_only, poisson, receipt, records, run, silent, task, vector
 from training.truth import clipped, gradients_one_by_one
 
 
@@ -47,6 +47,20 @@ def test_a_receipt_is_good_for_one_update():
     private_update(paid, task())
     with pytest.raises(ReceiptRefused, match="redeemed before"):
         private_update(paid, task())
+
+
+def test_what_makes_the_noise_is_loaded_and_tried_before_the_receipt_is_redeemed(monkeypatch):
+    paid, asked = receipt(), []
+
+    def refuse(device, _):
+        asked.append(device)
+        raise Unsupported("noise cannot be made here.")
+
+    monkeypatch.setattr("lrdp.training.local_steps.make_ready", refuse)
+    with pytest.raises(Unsupported, match="cannot be made"):
+        private_update(paid, task())
+    assert asked == [torch.device("cpu")]
+    assert not paid.redeemed
 
 
 def test_nothing_but_a_receipt_of_the_same_clip_norm_will_do():
@@ -82,7 +96,7 @@ def test_one_plain_step_is_the_papers_equation():
 @pytest.mark.parametrize("wrong", [0.95, 1.05])
 @pytest.mark.parametrize("mechanism", [fixed(), poisson()])
 def test_the_released_sum_has_deviation_sigma_times_the_clip_norm(mechanism, wrong):
-    given = task(model=Nothing(), loss=zero_loss)
+    given = noise_only()
     released = vector(run(mechanism, given)).numpy() / -0.5 * mechanism.batch_size
     assert stats.kstest(released / (1.3 * 0.7), "norm").pvalue > 1e-3
     assert stats.kstest(released / (1.3 * 0.7) / wrong, "norm").pvalue < 1e-3
@@ -95,7 +109,7 @@ def test_every_public_quantity_is_the_same_on_a_neighbouring_data_set(mechanism,
     first, second = (
         run(
             mechanism,
-            task(model=Nothing(), loss=zero_loss, dataset=records(n), execution=Execution(observe=seen.append)),
+            noise_only(dataset=silent(n), execution=Execution(observe=seen.append)),
             4,
         )
         for n in counts
@@ -105,7 +119,7 @@ def test_every_public_quantity_is_the_same_on_a_neighbouring_data_set(mechanism,
 
 
 def test_the_normaliser_is_public_and_not_the_number_drawn():
-    with prepared(poisson(), task(model=Nothing(), loss=zero_loss)) as ready:
+    with prepared(poisson(), noise_only()) as ready:
         drawn = {int((ready.sampler.draw(keys(sampling).sampling).slots != EMPTY).sum()) for sampling in range(6)}
         updates = [vector(ready.run(1, keys(sampling))) for sampling in range(6)]
     assert len(drawn) > 2  # control: dividing by the number drawn would give as many scales
@@ -161,7 +175,7 @@ def test_optimisers_see_noisy_gradients_only():
         def step(self, number, place, noisy):
             seen.append((number, place, noisy.clone()))
 
-    given = task(model=Nothing(), loss=zero_loss, constants={"optimiser": Spy(), "first_step": 7})
+    given = noise_only(constants={"optimiser": Spy(), "first_step": 7})
     run(fixed(), given, 2)
     assert [(number, place) for number, place, _ in seen] == [(7, 0), (7, 1), (8, 0), (8, 1)]
     values = torch.cat([noisy.flatten() for _, place, noisy in seen if place == 0]).numpy() * 13
@@ -227,7 +241,8 @@ def test_a_record_that_fails_the_losses_check_leaves_its_slot_empty():
     with prepared(fixed(), given) as ready:
         batch, live = ready.reader.slots(np.array([7, 8, EMPTY, 9]))
     assert live.tolist() == [True, False, False, True]
-    assert not bool(batch[0][1:3].any())
+    assert torch.equal(batch[0][1], ready.checked.probes[0][0])
+    assert torch.equal(batch[0][2], ready.checked.probes[0][0])
 
 
 def test_a_first_record_that_lies_nowhere_is_left_out_like_any_other():

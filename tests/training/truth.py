@@ -17,9 +17,11 @@ def gradients_one_by_one(model, loss, batch, rows):
     found = []
     for row in range(rows):
         single = tree_map(lambda leaf, row=row: leaf[row : row + 1], batch)
-        gradients = torch.autograd.grad(loss(model, single).sum(), parameters, allow_unused=True)
-        pairs = zip(gradients, parameters, strict=True)
-        found.append(torch.cat([(torch.zeros_like(p) if g is None else g).double().flatten() for g, p in pairs]))
+        model.zero_grad(set_to_none=True)
+        loss(model, single).sum().backward()
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        found.append(torch.cat([part.detach().double().flatten() for part in parts]))
+    model.zero_grad(set_to_none=True)
     return torch.stack(found)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from lrdp.commands.output import say
+from lrdp.commands.settings import Settings, read_settings
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
-from lrdp.ledger.toml_text import read_toml
 from lrdp.screen import visible
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def guard(
     data: Annotated[Path, typer.Option(help="The client's data: handed to the task's data set as `data`.")],
     socket: Annotated[Path, typer.Option(help="Where to listen, as in /run/lrdp/guard.sock.")],
     code: Annotated[Path | None, typer.Option(help="Folder of the policy's [task] (default: the policy's).")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="KEY=VALUE for the data set; may be repeated.")
-    ] = None,
+    settings: Settings = None,
     group: Annotated[str | None, typer.Option(help="Group whose members may connect; none without it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log one JSON object per line on stdout.")] = False,
 ) -> None:
@@ -46,7 +44,7 @@ def guard(
         raise InvalidInput(f"there is no data at {data}: name the file or folder that the task reads.")
     if policy.name != "policy.toml":
         raise InvalidInput(f"the policy must be a file policy.toml next to its ledger and keys, got {policy}.")
-    given = {**_read(settings or []), "data": str(data.resolve())}
+    given = {**read_settings(settings or []), "data": str(data.resolve())}
     _log_to(as_json)
     # The socket first: whoever connects meanwhile waits, and a path that is taken is found before torch is loaded.
     with told_to_stop() as told, listening(socket, group) as listener:
@@ -70,20 +68,6 @@ def _opened(folder: Path, code: Path | None, settings: dict[str, Any]) -> tuple[
     bench, budget = inspected(Ward(home=home, task=task, settings=settings))
     _warn_of_open_folder(folder)
     return Guard(home, Participant(home, bench)), budget
-
-
-def _read(settings: list[str]) -> dict[str, Any]:
-    """As Flower reads a node's settings: numbers, true and false, and text with or without quotes."""
-    found: dict[str, Any] = {}
-    for setting in settings:
-        key, given, value = setting.partition("=")
-        if not (key and given):
-            raise InvalidInput(f"--set takes KEY=VALUE, got {setting!r}.")
-        try:
-            found[key] = read_toml(f"value = {value}", "--set")["value"]
-        except InvalidInput:
-            found[key] = value
-    return found
 
 
 def _warn_of_open_folder(folder: Path) -> None:

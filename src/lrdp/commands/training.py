@@ -1,48 +1,138 @@
-"""``lrdp check MODULE:Model``: can this model be trained privately, and what does each layer cost?"""
+"""``lrdp check MODULE:NAME``: can this be trained privately, and what does it cost?"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from lrdp.commands.output import AsJson, print_json, screen
-from lrdp.errors import Unsupported
+from lrdp.commands.output import AsJson, print_json, print_line, screen
+from lrdp.commands.settings import Settings, read_settings
+from lrdp.errors import InvalidInput, LrdpError, Unsupported
 from lrdp.figures import AtMost
 from lrdp.screen import visible
 
 if TYPE_CHECKING:
-    from lrdp.training import Report
+    from lrdp.training import Report, Task
+    from lrdp.training.trial import Trial
 
-ModelName = Annotated[str, typer.Argument(help="MODULE:NAME of a model, or of a class or function that makes one.")]
+Name = Annotated[str, typer.Argument(help="MODULE:NAME of a task or a model, or of what makes one.")]
+_CLIP_NORM = 1.0
+_MIB = 2**20
 
 
-def check(model: ModelName, as_json: AsJson = False) -> None:
-    """Say for each layer which rule applies, what it costs, what is refused and how to mend it."""
-    from lrdp.training import check as inspect
-    from lrdp.training.loading import load_model
+@dataclass(frozen=True)
+class _Verdict:
+    """What was found of the layers; of a task also what a step costs, or why it is refused."""
 
-    report = inspect(load_model(model))
+    report: Report
+    tried: Trial | None = None
+    refused: str = ""
+
+    @property
+    def trainable(self) -> bool:
+        return self.report.trainable and not self.refused
+
+
+def check(
+    name: Name,
+    data: Annotated[Path | None, typer.Option(help="Handed to a LocalTask's data set as `data`.")] = None,
+    settings: Settings = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the step that is measured.")] = 32,
+    as_json: AsJson = False,
+) -> None:
+    """Say for each layer which rule applies, what is refused and how to mend it; of a task, also what a step costs.
+
+    A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, on public records: its
+    gradients are compared with torch's, and a step is measured beside plain SGD. Nothing is charged.
+    """
+    given = {**read_settings(settings or []), **({} if data is None else {"data": str(data.resolve())})}
+    found = _verdict(name, given, rows)
     if as_json:
-        layers = [asdict(layer) for layer in report.layers]
-        print_json({"trainable": report.trainable, "headroom": report.headroom, "layers": layers})
+        layers = [asdict(layer) for layer in found.report.layers]
+        tried = None if found.tried is None else asdict(found.tried)
+        verdict = {"trainable": found.trainable, "refused": found.refused or None, "task": tried}
+        print_json({**verdict, "headroom": found.report.headroom, "layers": layers})
     else:
-        screen().print(_table(report))
-    if not report.trainable:
+        screen().print(_table(found))
+        for line in _sentences(found):
+            print_line(line)
+    if not found.trainable:
         raise typer.Exit(Unsupported.exit_code)
 
 
-def _table(report: Report) -> Table:
+def _verdict(name: str, settings: dict[str, Any], rows: int) -> _Verdict:
+    from lrdp.federation.task import LocalTask
+    from lrdp.training import Task, loading
+    from lrdp.training import check as inspect
+    from lrdp.training.trial import trial
+
+    named = loading.load(name, Task, LocalTask)
+    task = _local(named, settings) if isinstance(named, LocalTask) else named
+    if not isinstance(task, Task):
+        return _Verdict(inspect(task))
+    report = inspect(task.model)
+    if not report.trainable:
+        return _Verdict(report)
+    try:
+        return _Verdict(report, trial(task, rows))
+    except LrdpError as problem:
+        return _Verdict(report, refused=str(problem))
+
+
+def _local(named: Any, settings: dict[str, Any]) -> Task:
+    """As a client has it: with its own records, those that cannot be trained on named."""
+    from lrdp.federation.task import Workbench
+    from lrdp.training import PublicConstants
+
+    bench = Workbench(named, settings)
+    try:
+        bench.records.demand()
+    except LrdpError:
+        raise
+    except Exception as problem:
+        raise InvalidInput(
+            f"the task's model or data set failed ({type(problem).__name__}: {problem}): its settings are given with "
+            f"--data and --set."
+        ) from problem
+    return bench.with_constants(PublicConstants(clip_norm=_CLIP_NORM, optimiser=named.optimiser))
+
+
+def _table(found: _Verdict) -> Table:
     table = Table("layer", "kind", "parameters", "rule", "what it costs, or how to mend it", title_justify="left")
-    table.title = "Trains privately as it is" if report.trainable else "Does not train privately yet"
+    table.title = _title(found)
     table.caption_justify = "left"
-    clipped = f"Gradients are clipped to {AtMost(1 - report.headroom):.2%} of the clip norm"
+    clipped = f"Gradients are clipped to {AtMost(1 - found.report.headroom):.2%} of the clip norm"
     table.caption = f"{clipped}; the rest bounds, by proof, what rounding can add."
-    for layer in report.layers:
+    for layer in found.report.layers:
         style = "red" if layer.refused else None
         words = layer.refused or layer.cost
         cells = (layer.path, layer.kind, f"{layer.parameters:,}", layer.rule, words)
         table.add_row(*map(visible, cells), style=style)
     return table
+
+
+def _title(found: _Verdict) -> str:
+    if not found.trainable:
+        return "Does not train privately yet"
+    return "No layer stands in the way" if found.tried is None else "Trains privately as it is"
+
+
+def _sentences(found: _Verdict) -> list[str]:
+    if found.refused:
+        return [f"Refused: {found.refused}"]
+    if found.tried is None:
+        return [
+            "A model alone was not run: name a Task or LocalTask to have its gradients checked and its cost measured."
+        ]
+    tried = found.tried
+    time, memory = tried.private_seconds / tried.plain_seconds, tried.private_bytes / tried.plain_bytes
+    how = f"Its examples run one by one: {tried.alone}." if tried.alone else "Its examples run together."
+    return [
+        f"{how} The check took {AtMost(tried.seconds_to_check):.1f} s.",
+        f"A step of {tried.rows} rows took {AtMost(tried.private_seconds):.3f} s, {AtMost(time):.2f} times plain "
+        f"SGD's, and {AtMost(tried.private_bytes / _MIB):.1f} MiB at its peak, {AtMost(memory):.2f} times plain SGD's.",
+    ]

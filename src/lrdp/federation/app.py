@@ -54,7 +54,7 @@ def private_client_app(*, policy: str | None = None, **task: Any) -> ClientApp:
         policy: where the client's policy.toml lies, next to its ledger and keys; settings of the node are filled in, as
             in ``"clients/{partition-id}/policy.toml"``. Without it, the node's own setting ``policy`` is used. It never
             comes from the server's run configuration.
-        **task: what :class:`LocalTask` takes: model, dataset, loss, and optionally optimiser and execution.
+        **task: what :class:`LocalTask` takes: model, dataset, loss, and optionally optimiser, execution and probes.
     """
     trained = _Trained(token=os.urandom(_TOKEN_SIZE), task=LocalTask(**task))
     _LOG.warning(_UNGUARDED)

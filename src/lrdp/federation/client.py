@@ -160,7 +160,7 @@ class Participant:
             self._bench.rehearse(policy)
             task = self._bench.task(request, order.learning_rate, ready.model)
             if order.metrics:
-                task = counting(task.model, task.dataset, request.clip_norm)
+                task = counting(task, request.clip_norm)
             # Whatever would be refused once it is paid is refused here, on these very weights, and costs nothing.
             task = replace(task, checked=check_gradients(request.mechanism, task))
             receipt = ledger.charge(request)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import copy
 import struct
+from operator import itemgetter
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from lrdp.errors import InvalidInput
 from lrdp.ledger import Receipt
-from lrdp.training import Constant, Dataset, PublicConstants, Sgd, Task, clip_target, private_update
+from lrdp.training import Constant, PublicConstants, Sgd, Task, clip_target, private_update
+from lrdp.training.probes import public_records
 
 CORRECT: Final = "correct"
 _VALUE: Final = struct.Struct("<d")
@@ -48,14 +51,25 @@ def _counted(model: nn.Module, batch: Any) -> Tensor:
     return value
 
 
-def counting(model: nn.Module, records: Dataset, clip_norm: float) -> Task:
-    """What is trained, for one step, to count the correct records."""
+def counting(task: Task, clip_norm: float) -> Task:
+    """What is trained, for one step, to count the records that ``task``'s model classifies correctly."""
+    counter = _Counter(task.model, clip_norm)
     return Task(
-        model=_Counter(model, clip_norm),
-        dataset=records,
+        model=counter,
+        dataset=task.dataset,
         loss=_counted,
         constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=1.0))),
+        probes=_correct(counter.judged, public_records(task)),
     )
+
+
+def _correct(judged: nn.Module, batch: Any) -> list[Any]:
+    """Public records with the labels that the model gives them: of one that is not correct nothing is seen."""
+    place = next(judged.parameters()).device
+    inputs, labels = tree_map(lambda leaf: leaf.to(place), batch)
+    with torch.no_grad():
+        said = judged(inputs).argmax(-1).to(labels)
+    return [(tree_map(itemgetter(row), inputs), said[row]) for row in range(len(said))]
 
 
 def private_accuracy(receipt: Receipt, task: Task) -> bytes:

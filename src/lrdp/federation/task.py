@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -44,6 +44,7 @@ class LocalTask:
     """``dataset`` is called once, with the node's own settings; ``loss`` gives one value per example.
 
     ``loss`` is ``loss(model, batch)``, or one of torch's losses with a ``reduction``, as in ``F.cross_entropy``.
+    ``probes`` are three or more public records, for a model that does not take made-up ones.
     """
 
     model: Callable[[], nn.Module]
@@ -51,6 +52,7 @@ class LocalTask:
     loss: Loss
     optimiser: Optimiser = field(default_factory=lambda: Sgd(rate=Constant(rate=_DEFAULT_RATE)))
     execution: Execution = field(default_factory=Execution)
+    probes: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Workbench:
         if policy.digest != self._rehearsed:
             rule = policy.mechanism
             constants = PublicConstants(clip_norm=rule.clip_norm, optimiser=self._task.optimiser)
-            self._checked = check_gradients(rule.costliest, self._with(constants))
+            self._checked = check_gradients(rule.costliest, self.with_constants(constants))
             self._rehearsed = policy.digest
 
     def task(self, request: Request, learning_rate: float | None, weights: Model) -> Task:
@@ -141,14 +143,16 @@ class Workbench:
             clip_norm=request.clip_norm, optimiser=optimiser, first_step=request.round * request.steps
         )
         self.layout.write(weights, self.model)
-        return self._with(constants)
+        return self.with_constants(constants)
 
-    def _with(self, constants: PublicConstants) -> Task:
+    def with_constants(self, constants: PublicConstants) -> Task:
+        """What is trained with these public values."""
         return Task(
             model=self.model,
             dataset=self.records,
             loss=self.loss,
             constants=constants,
             execution=self._task.execution,
+            probes=self._task.probes,
             checked=self._checked,
         )

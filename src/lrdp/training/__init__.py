@@ -6,10 +6,12 @@ the sum of clipped per-example gradients by one backward pass; nothing of size e
 
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
+from lrdp.training.features import Features, cached_features
 from lrdp.training.inspection import Layer, Report, check
-from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, check_records
+from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, NamedCrossEntropy, check_records
 from lrdp.training.memory import MemoryPlan, keep_freed_blocks, return_large_blocks
 from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
+from lrdp.training.padding import Padded
 from lrdp.training.progress import StepDone, progress_bar
 from lrdp.training.records import Dataset, TensorRecords
 from lrdp.training.replacement import replace_batch_norm
@@ -28,9 +30,12 @@ __all__ = [
     "CrossEntropy",
     "Dataset",
     "Execution",
+    "Features",
     "Layer",
     "MemoryPlan",
+    "NamedCrossEntropy",
     "Optimiser",
+    "Padded",
     "PublicConstants",
     "Report",
     "Schedule",
@@ -41,6 +46,7 @@ __all__ = [
     "TensorRecords",
     "Update",
     "WarmupCosine",
+    "cached_features",
     "check",
     "check_gradients",
     "check_records",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lrdp.training.layers import Batched
+from lrdp.training.shapes import Shapes
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,16 @@ class CheckedGradients:
     ``subject`` is all that was checked: the very modules, their modes, the loss, the records' form. Not the weights:
     right gradients are a matter of code, and who chooses the weights must not choose what is found. ``least_meeting``
     is the fewest examples that are added up together; ``batched`` knows which tensors have a row for each example.
+    ``shapes`` are those that every later pass must have inside; none are known where examples run alone.
+    ``alone`` says why examples run one after the other, by plain backward passes; empty if they run together.
+    ``probes`` are the public records it was found with, and ``sizes`` the numbers of rows that the same is done with.
     """
 
     subject: tuple[Any, ...]
     peaks: Peaks
     least_meeting: int
     batched: Batched
+    shapes: Shapes | None = None
+    alone: str = ""
+    probes: Any = None
+    sizes: set[int] = field(default_factory=set)

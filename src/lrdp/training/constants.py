@@ -49,11 +49,13 @@ class Execution:
     """How to run, without effect on the result: rows at a time or a limit to choose them by, and who watches.
 
     ``announce`` is told the peak before the first step, ``observe`` the end of each. ``memory_limit`` bounds the whole
-    process, e.g. ``"512MB"``; where ``micro_batch`` is given as well, that one decides.
+    process, e.g. ``"512MB"``; where ``micro_batch`` is given as well, that one decides. With ``read_ahead`` a thread
+    reads the next rows while these are computed: for data sets that wait for a disk or a network.
     """
 
     micro_batch: int | None = None
     memory_limit: str | None = None
+    read_ahead: bool = False
     observe: Observe = silence
     announce: Callable[[MemoryPlan], None] = silence
 
@@ -64,3 +66,5 @@ class Execution:
             )
         if self.memory_limit is not None:
             parse_bytes(self.memory_limit)
+        if type(self.read_ahead) is not bool:
+            raise InvalidInput(f"read_ahead must be True or False, got {self.read_ahead!r}.")

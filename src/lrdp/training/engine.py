@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +20,9 @@ from lrdp.training.inspection import check, plan
 from lrdp.training.kernels import check_kernels, full_precision
 from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
 from lrdp.training.rounding import HEADROOM
+from lrdp.training.shapes import Shapes
 from lrdp.training.tape import Tape
+from lrdp.training.unlooking import unlooking
 
 # Beyond it the square of an output, and a mean of some of them, may leave float32: as good as infinite.
 _LARGEST_OUTPUT = 2.0**60
@@ -41,8 +43,9 @@ class Engine:
         check(model).demand()
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
-        self._model, self._loss, self.forward_dtype = model, loss, forward_dtype
+        self.model, self._loss, self.forward_dtype = model, loss, forward_dtype
         self._plan, self.batched = plan(model), Batched()
+        self.shapes: Shapes | None = None
         with full_precision():
             check_kernels(self.device, self.dtype)
         self._handles: list[RemovableHandle] = []
@@ -57,8 +60,8 @@ class Engine:
         for module in self._plan.fallbacks:
             self._handles.append(module.register_forward_hook(self._record_again, with_kwargs=True))
         for module, expression in self._plan.expressions.items():
-            module.forward = partial(self._express, expression, module, module.forward)
-        self._handles.append(self._model.register_forward_hook(self._finite))
+            self._stack.enter_context(_running(module, partial(self._express, expression, module, module.forward)))
+        self._handles.append(self.model.register_forward_hook(self._finite))
         return self
 
     def __exit__(
@@ -67,14 +70,20 @@ class Engine:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        for module in self._plan.expressions:
-            del module.forward
         self._stack.close()
+
+    @property
+    def expressed(self) -> tuple[nn.Module, ...]:
+        """The layers that are written anew while the engine runs."""
+        return tuple(self._plan.expressions)
 
     def sweep(self, batch: Batch, rows: int) -> Tape:
         """One forward and one backward pass: the gradients measured, their weighted sum still to be taken."""
         tape = Tape(rows, self.device)
-        tape.sweep(self._forward(tape, batch))
+        losses = self._forward(tape, batch)
+        if self.shapes is not None:
+            self.shapes.demand(rows, tape.shapes)
+        tape.sweep(losses)
         return tape
 
     def accumulate(self, batch: Batch, rows: int, weigh: Weigh, totals: Totals) -> Lengths:
@@ -86,15 +95,59 @@ class Engine:
     def losses(self, batch: Batch, rows: int) -> Tensor:
         """Each example's loss, nothing recorded. Private."""
         with self.precision():
-            losses = self._loss(self._model, batch)
+            losses = self._loss(self.model, batch)
         check_losses(losses, rows)
-        return losses.detach()
+        return losses
+
+    def recorded_losses(self, batch: Batch, rows: int) -> Tensor:
+        """The same by the very pass that is trained with, its books thrown away. Private."""
+        tape = Tape(rows, self.device)
+        losses = self._forward(tape, batch).detach()
+        tape.discard()
+        return losses
+
+    def plain_gradients(self, single: Batch) -> dict[Parameter, Tensor]:
+        """The gradient of one example's loss for the parameters that get any, by torch alone. Private."""
+        found: dict[Parameter, Tensor] = {}
+
+        def take(name: str, gradient: Tensor) -> None:
+            parameter = self.parameters[name]
+            found[parameter] = found[parameter] + gradient if parameter in found else gradient
+
+        self.backward(single, torch.ones(1, device=self.device), take)
+        return found
+
+    def backward(self, batch: Batch, weights: Tensor, take: Callable[[str, Tensor], None]) -> None:
+        """The gradient of Σ weight_i · loss_i by torch alone, each parameter's taken as soon as it is there. Private.
+
+        What is checkpointed in the old way comes in parts. ``.grad`` is empty meanwhile, and comes back.
+        """
+
+        def arrive(name: str, parameter: Tensor) -> None:
+            gradient, parameter.grad = parameter.grad, None
+            if gradient is not None:
+                take(name, gradient)
+
+        before = [parameter.grad for parameter in self.parameters.values()]
+        hooked: dict[str, Any] = dict(self.parameters)
+        hooks = [p.register_post_accumulate_grad_hook(partial(arrive, name)) for name, p in hooked.items()]
+        try:
+            for parameter in self.parameters.values():
+                parameter.grad = None
+            with torch.enable_grad():
+                loss = (self.losses(batch, len(weights)) * weights).sum()
+            if loss.requires_grad:
+                torch.autograd.backward(loss)  # not grad(), which passes by what is checkpointed in the old way
+        finally:
+            for hook, parameter, gradient in zip(hooks, self.parameters.values(), before, strict=True):
+                hook.remove()
+                parameter.grad = gradient
 
     def _forward(self, tape: Tape, batch: Batch) -> Tensor:
         self._tape = tape
         try:
-            with torch.enable_grad(), self.precision():
-                losses = self._loss(self._model, batch)
+            with torch.enable_grad(), self.precision(), unlooking():
+                losses = self._loss(self.model, batch)
         finally:
             self._tape = None
         check_losses(losses, tape.rows)
@@ -123,12 +176,14 @@ class Engine:
     def _one_row_each(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return None if self._tape is None or not args else ((self._tape.one_row_each(args[0]), *args[1:]), kwargs)
 
-    def _record(self, rule: Rule | Fallback, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _record(self, rule: Rule, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if self._tape is not None:
             rule.watch(Call(self._tape, module, args, kwargs, output))
 
-    def _record_again(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._record(Fallback(self.batched), module, args, kwargs, output)
+    def _record_again(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if self._tape is None:
+            return output
+        return Fallback(self.batched).watch(Call(self._tape, module, args, kwargs, output))
 
     def _express(
         self, expression: Expression, module: nn.Module, original: Callable[..., Any], *args: Any, **kwargs: Any
@@ -136,6 +191,20 @@ class Engine:
         if self._tape is None:
             return original(*args, **kwargs)
         return expression.forward(self._tape, module, *args, **kwargs)
+
+
+@contextmanager
+def _running(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """Have ``module`` run another ``forward``; one of its own that it had, beside its class's, comes back."""
+    own = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
 
 
 def _tamed(tape: Tape, values: Tensor) -> Tensor:

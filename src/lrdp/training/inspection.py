@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -10,6 +10,8 @@ from torch import nn
 from lrdp.errors import Unsupported
 from lrdp.training.layers import Expression, Fallback, Rule, expression_for, refusal, rule_for, trained
 from lrdp.training.rounding import HEADROOM
+
+_NAMED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +44,23 @@ class Report:
         return not self.refused and any(layer.parameters for layer in self.layers)
 
     def demand(self) -> None:
-        """Raise if anything is refused, naming every layer, the reason and the fix."""
+        """Raise if anything is refused, naming layers, the reason and the fix."""
         if self.refused:
-            reasons = "; ".join(f"{layer.path} ({layer.kind}) {layer.refused}" for layer in self.refused)
-            raise Unsupported(f"{len(self.refused)} layers cannot be trained privately: {reasons}.")
+            raise Unsupported(f"{len(self.refused)} layers cannot be trained privately: {_reasons(self.refused)}.")
         if not self.trainable:
             raise Unsupported("the model has no trainable parameter: set requires_grad on what is to be trained.")
+
+
+def _reasons(refused: Sequence[Layer]) -> str:
+    """Each reason once, with the layers it holds for."""
+    paths: dict[str, list[str]] = {}
+    for layer in refused:
+        paths.setdefault(f"({layer.kind}) {layer.refused}", []).append(layer.path)
+    return "; ".join(f"{_some(found)} {reason}" for reason, found in paths.items())
+
+
+def _some(paths: list[str]) -> str:
+    return ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+import sys
+from typing import ClassVar, NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
@@ -24,9 +25,10 @@ class Keystream:
     pickled or written into a checkpoint, so no draw comes twice.
     """
 
+    _forks: ClassVar[int] = 0  # that lie between the first process and this one: no number comes twice in a family line
+
     def __init__(self, key: bytes) -> None:
-        self._process = os.getpid()
-        self._cipher = _cipher(key)
+        self._born, self._cipher = Keystream._forks, _cipher(key)
 
     @classmethod
     def from_system(cls) -> Keystream:
@@ -36,30 +38,28 @@ class Keystream:
     def words(self, count: int) -> NDArray[np.uint64]:
         """``count`` independent uniform 64-bit words."""
         found = np.empty(count, dtype=np.uint64)
-        self._fill(found)
+        self.fill(found)
         return found
 
-    def uniforms(self, count: int) -> NDArray[np.float64]:
-        """``count`` uniform values in (0, 1], each a multiple of 2^-52: never 0, so a logarithm is finite."""
-        values = np.empty(count, dtype=np.float64)
-        self.fill_uniforms(values)
-        return values
-
-    def fill_uniforms(self, values: NDArray[np.float64]) -> None:
-        """The same, written over ``values``: a buffer that is used again costs no page faults."""
-        words = values.view(np.uint64)
-        self._fill(words)
-        words &= _FRACTION_BITS
-        words |= _EXPONENT_OF_ONE  # read as floats: uniform in [1, 2), without the slow conversion of integers
-        np.subtract(2.0, values, out=values)
-
-    def _fill(self, words: NDArray[np.uint64]) -> None:
-        if os.getpid() != self._process:
-            self._process, self._cipher = os.getpid(), _cipher(os.urandom(_KEY_BYTES))
+    def fill(self, words: NDArray[np.uint64]) -> None:
+        """The same, written over ``words``: a buffer that is used again costs no page faults."""
+        if self._born != Keystream._forks:
+            self._born, self._cipher = Keystream._forks, _cipher(os.urandom(_KEY_BYTES))
         room = words.view(np.uint8).data
         for start in range(0, words.nbytes, len(_ZEROS)):
             part = room[start : start + len(_ZEROS)]
             self._cipher.update_into(_ZEROS[: len(part)], part)
+
+    def key(self) -> bytes:
+        """A key for another cipher: as secret as this stream's own, and never given out again."""
+        return self.words(_KEY_BYTES // 8).tobytes()
+
+    def uniforms(self, count: int) -> NDArray[np.float64]:
+        """``count`` uniform values in (0, 1], each a multiple of 2^-52: never 0, so a logarithm is finite."""
+        words = self.words(count)
+        words &= _FRACTION_BITS
+        words |= _EXPONENT_OF_ONE  # read as floats: uniform in [1, 2), without the slow conversion of integers
+        return np.subtract(2.0, words.view(np.float64))
 
     def below(self, limit: int, count: int) -> NDArray[np.int64]:
         """``count`` uniform integers in [0, limit), without the bias of a plain remainder."""
@@ -74,6 +74,15 @@ class Keystream:
     def __reduce__(self) -> NoReturn:
         raise TypeError("A keystream is never copied or stored: a repeated draw would cancel the noise.")
 
+    @classmethod
+    def _forked(cls) -> None:
+        Keystream._forks += 1
+
 
 def _cipher(key: bytes) -> CipherContext:
     return Cipher(AES(key), CTR(bytes(16))).encryptor()
+
+
+# Not by the process's number, which comes again. Counting cannot fail, and no stream needs to be found for it.
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=Keystream._forked)

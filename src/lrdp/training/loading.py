@@ -1,4 +1,4 @@
-"""A model by its name on the command line."""
+"""A model or a task by its name on the command line."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ from torch import nn
 from lrdp.errors import InvalidInput
 
 
-def load_model(name: str) -> nn.Module:
-    """The model that ``MODULE:NAME`` names; the working directory is searched first."""
+def load(name: str, *kinds: type) -> Any:
+    """The model, or other of these kinds, that ``MODULE:NAME`` names or makes; the working directory comes first."""
     module_name, found, attribute = name.partition(":")
     if not (module_name and found and attribute):
-        raise InvalidInput(f"a model is named MODULE:NAME, as in 'net:Classifier', got {name!r}.")
+        raise InvalidInput(f"a model or a task is named MODULE:NAME, as in 'net:Classifier', got {name!r}.")
     sys.path.insert(0, str(Path.cwd()))
     try:
         named = getattr(importlib.import_module(module_name.removesuffix(".py").replace("/", ".")), attribute)
+        return _made(named, name, (nn.Module, *kinds))
     except ImportError as reason:
         raise InvalidInput(f"{module_name} cannot be imported: {reason}.") from None
-    except AttributeError:
-        raise InvalidInput(f"{module_name} has no {attribute}.") from None
+    except AttributeError as reason:
+        raise InvalidInput(f"{name} is not there, or cannot be made: {reason}.") from None
     finally:
         sys.path.pop(0)
-    return _made(named, name)
 
 
-def _made(named: Any, name: str) -> nn.Module:
-    if isinstance(named, nn.Module):
-        return named
+def _made(named: Any, name: str, kinds: tuple[type, ...]) -> Any:
     try:
-        model = named()
+        made = named if isinstance(named, kinds) else named()
     except TypeError as reason:
-        raise InvalidInput(f"{name} must be a model, or make one without arguments: {reason}.") from None
-    if not isinstance(model, nn.Module):
-        raise InvalidInput(f"{name} must make a torch.nn.Module, got {type(model).__name__}.")
-    return model
+        raise InvalidInput(f"{name} must be a model or a task, or make one without arguments: {reason}.") from None
+    if not isinstance(made, kinds):
+        raise InvalidInput(f"{name} must be or make a model or a task, got {type(made).__name__}.")
+    return made

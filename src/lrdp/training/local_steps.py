@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lrdp.accounting import SampledGaussian
 from lrdp.errors import InvalidInput
 from lrdp.training.checked import CheckedGradients
-from lrdp.training.clipping import WIDE, coefficients
+from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine, Totals
-from lrdp.training.isolation import tolerant_sweep
 from lrdp.training.keystream import Keystream
-from lrdp.training.losses import CheckedRecords, check_records
-from lrdp.training.memory import MemoryPlan, choose, either, footprint, parse_bytes
-from lrdp.training.noise import Noise
+from lrdp.training.losses import records_for
+from lrdp.training.memory import Footprint, MemoryPlan, choose, either, footprint, parse_bytes
+from lrdp.training.noise import Noise, accelerator, make_ready
 from lrdp.training.optimisers import Stepper
+from lrdp.training.passes import Clip, one_by_one, together
+from lrdp.training.probes import some_rows
 from lrdp.training.progress import StepDone
+from lrdp.training.reading import in_turn, one_ahead
 from lrdp.training.records import Reader
 from lrdp.training.rounding import additions_of, can_add_up
 from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
-from lrdp.training.verification import check_finite, verified
+from lrdp.training.verification import check_finite, verified, verified_at
 
-_SMALL_PASS = 8  # rows of a pass, to guess before it is planned whether sums must be wide
+_ROOMY = 10**9
 _SCRATCH = 4  # a convolution kernel's hidden scratch was seen to reach this many times its weight
+_READ_AHEAD = 2  # a batch that is read meanwhile, one record after the other and then stacked
 
 
 @dataclass(frozen=True)
@@ -58,12 +66,16 @@ class LocalSteps:
         initial = {name: parameter.detach().clone() for name, parameter in trained.items()}
         stepper = self.task.constants.optimiser.start([parameter.detach() for parameter in trained.values()])
         started = time.monotonic()
+        slots = rows_of(self.mechanism)
+        draws = (_of_size(slots, self.sampler.draw(randomness.sampling)) for _ in range(steps))
+        reading = one_ahead if self.task.execution.read_ahead else in_turn
         try:
-            for step in range(steps):
-                totals = self.clipped_sum(self.sampler.draw(randomness.sampling))
-                self._release(self.task.constants.first_step + step, totals, randomness.noise, stepper)
-                done = StepDone(step=step + 1, steps=steps, seconds=time.monotonic() - started)
-                self.task.execution.observe(done)
+            with reading(self.reader.slots, (part for draw in draws for part in self._parts(draw))) as batches:
+                for step in range(steps):
+                    totals = self._summed(islice(batches, self._passes(slots)), slots)
+                    self._release(self.task.constants.first_step + step, totals, randomness.noise, stepper)
+                    done = StepDone(step=step + 1, steps=steps, seconds=time.monotonic() - started)
+                    self.task.execution.observe(done)
             return {name: _finite((parameter - initial[name]).detach()) for name, parameter in trained.items()}
         finally:
             with torch.no_grad():
@@ -77,27 +89,46 @@ class LocalSteps:
         moves by at most the clip norm, or twice that (docs/training.md). Whatever a record makes the data set, the
         model or the loss do, it ends here as a weight of 0.
         """
+        return self._summed(map(self.reader.slots, self._parts(draw)), len(draw.slots))
+
+    def _parts(self, draw: Draw) -> Iterator[NDArray[np.int64]]:
+        """The slots that are read and computed at a time."""
+        rows = self.memory.micro_batch
+        return (draw.slots[start : start + rows] for start in range(0, len(draw.slots), rows))
+
+    def _passes(self, slots: int) -> int:
+        return -(-slots // self.memory.micro_batch)
+
+    def _summed(self, batches: Iterable[tuple[Any, Tensor]], slots: int) -> Totals:
         totals: Totals = {}
-        slots, clip_norm, dtype = len(draw.slots), self.task.constants.clip_norm, self.engine.dtype
-        passes = -(-slots // self.memory.micro_batch)
-        for start in range(0, slots, self.memory.micro_batch):
-            batch, live = self.reader.slots(draw.slots[start : start + self.memory.micro_batch])
-            tape, usable = tolerant_sweep(self.engine, batch, len(live))
-            if tape is not None:
-                additions = passes * additions_of(len(live), tape.least_meeting)
-                narrow = can_add_up(slots, additions, dtype, dtype)
-                weights = coefficients(tape.lengths, clip_norm, dtype) * (live & usable)
-                tape.release(weights, totals, None if narrow else WIDE)
+        clip = Clip(self.task.constants.clip_norm, self.engine.dtype, slots, self._passes(slots))
+        add_clipped = one_by_one if self.checked.alone else together
+        for batch, live in batches:
+            add_clipped(self.engine, batch, live, clip, totals)
         return totals
 
     def _release(self, number: int, totals: Totals, stream: Keystream, stepper: Stepper) -> None:
         """Noise on the sum, then the public normaliser, then the optimiser: all parameters get noise."""
-        noise = Noise(self.mechanism.noise_multiplier * self.task.constants.clip_norm, stream)
+        noise = Noise(self.mechanism.noise_multiplier * self.task.constants.clip_norm, stream, _kernel_for(self.task))
         for place, parameter in enumerate(self.engine.parameters.values()):
             total = totals.pop(parameter, None)
             noisy = torch.zeros_like(parameter).detach() if total is None else total
             noise.add_to(noisy)
             stepper.step(number, place, noisy.to(parameter.dtype).div_(self.mechanism.batch_size))
+
+
+def _of_size(slots: int, draw: Draw) -> Draw:
+    """Steps are told apart by counting passes: with fewer slots, one step would take the next one's records too."""
+    if len(draw.slots) != slots:
+        raise InvalidInput(f"a draw must have the mechanism's {slots} slots, got {len(draw.slots)}.")
+    return draw
+
+
+def _kernel_for(task: Task) -> Callable[[], accelerator.Kernel | None]:
+    """To load the compiled way takes some 40 MB: where every megabyte counts, noise is made by the plain way."""
+    limit = task.execution.memory_limit
+    scarce = limit is not None and parse_bytes(limit) < _ROOMY
+    return (lambda: None) if scarce else accelerator.kernel
 
 
 def _finite(delta: Tensor) -> Tensor:
@@ -109,17 +140,21 @@ def _finite(delta: Tensor) -> Tensor:
 def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     """Everything that can be refused is refused here: nothing has been drawn or charged yet."""
     rows = rows_of(mechanism)
-    records = check_records(task.dataset, task.loss)
-    if not isinstance(task.dataset, CheckedRecords):
-        records.demand()
+    records = records_for(task.dataset, task.loss)
     sampler = sampler_for(mechanism, len(records))
     check_finite(task.model)
-    with Engine(task.model, task.loss, task.constants.forward_dtype) as engine:
-        _check_totals(rows, engine.dtype)
-        reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
-        checked = verified(engine, task, reader)
-        memory = _memory(checked, rows, task, engine)
-        task.execution.announce(memory)
+    engine = Engine(task.model, task.loss, task.constants.forward_dtype)
+    _check_totals(rows, engine.dtype)
+    reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
+    checked = verified(engine, task, reader)
+    # Empty slots hold a public record that the model takes: on zeros it may raise, in every step and for as long.
+    public = some_rows(checked.probes, slice(0, 1))
+    reader = Reader(records.dataset, engine.device, public, records.left_out)
+    make_ready(engine.device, _kernel_for(task))  # what it loads counts as the process's own memory
+    memory = _memory(checked, rows, task, engine, ahead=_READ_AHEAD * reader.row_bytes * task.execution.read_ahead)
+    checked = verified_at(engine, checked, {memory.micro_batch, rows % memory.micro_batch} - {0, 1})
+    task.execution.announce(memory)
+    with engine:
         yield LocalSteps(mechanism, task, engine, sampler, reader, checked, memory)
 
 
@@ -132,17 +167,27 @@ def _check_totals(rows: int, dtype: torch.dtype) -> None:
         )
 
 
-def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine) -> MemoryPlan:
+def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine, ahead: int) -> MemoryPlan:
+    """What a step will take; where memory is short, in passes of so many rows that totals need not be wide."""
+    given, limit = task.execution.micro_batch, task.execution.memory_limit
+    if given is not None and given > rows:
+        raise InvalidInput(f"micro_batch must be at most the {rows} rows of a step, got {given}.")
+    room = None if limit is None or given is not None else parse_bytes(limit)
+    footprints = partial(_footprint, checked, task, engine, ahead)
+    narrow = footprints(wide=False)
+    plan = choose(narrow, given or rows, room)
+    least = plan.micro_batch if room is None else 1
+    for micro_batch in range(plan.micro_batch, least - 1, -1):
+        additions = -(-rows // micro_batch) * additions_of(micro_batch, checked.least_meeting)
+        if can_add_up(rows, additions, engine.dtype, engine.dtype):
+            return replace(plan, micro_batch=micro_batch, peak_bytes=narrow.at(micro_batch))
+    return choose(footprints(wide=True), given or rows, room)
+
+
+def _footprint(checked: CheckedGradients, task: Task, engine: Engine, ahead: int, *, wide: bool) -> Footprint:
+    """The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution."""
     trained, peaks = engine.parameters.values(), checked.peaks
-    # The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution.
-    additions = rows // _SMALL_PASS * additions_of(_SMALL_PASS, checked.least_meeting)
-    wide = not can_add_up(rows, additions, engine.dtype, engine.dtype)
     kept = sum(parameter.nbytes for parameter in trained) * (2 + wide + task.constants.optimiser.moments)
     scratch = max((_SCRATCH * parameter.nbytes for parameter in trained if parameter.dim() > 2), default=0)
     found = either(footprint(peaks.swept, kept=kept + scratch), footprint(peaks.whole, kept=kept + scratch))
-    given, limit = task.execution.micro_batch, task.execution.memory_limit
-    if given is None:
-        return choose(found, rows, None if limit is None else parse_bytes(limit))
-    if given > rows:
-        raise InvalidInput(f"micro_batch must be at most the {rows} rows of a step, got {given}.")
-    return choose(found, given, None)
+    return replace(found, per_row=found.per_row + ahead)

@@ -16,7 +16,7 @@ from lrdp.accounting import limits
 from lrdp.errors import InvalidInput
 from lrdp.training.records import Dataset, Reader, blank_record, check_dataset
 
-_ROWS_AT_ONCE = 1024
+_ROWS_AT_ONCE = 128
 
 
 @runtime_checkable
@@ -44,11 +44,33 @@ class CrossEntropy:
         return functional.cross_entropy(model(inputs), labels, reduction="none")
 
     def check(self, batch: Any) -> None:
-        labels = batch[1]
-        if labels.is_floating_point() or bool(((labels < 0) | (labels >= self.classes)).any()):
-            raise InvalidInput(
-                f"labels must be whole numbers from 0 to {self.classes - 1}: at least one record has another."
-            )
+        _check_labels(batch[1], self.classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedCrossEntropy:
+    """Classification of records that are dicts, with labels 0 to ``classes`` − 1 in the field ``label``.
+
+    All other fields are arguments of the model, by their names. It returns logits, or what has them as ``logits``.
+    """
+
+    classes: int
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        limits.whole("classes", self.classes, 2, "with one class there is nothing to tell apart")
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        output = model(**{name: values for name, values in batch.items() if name != self.label})
+        return functional.cross_entropy(getattr(output, "logits", output), batch[self.label], reduction="none")
+
+    def check(self, batch: Any) -> None:
+        _check_labels(batch[self.label], self.classes)
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    if labels.is_floating_point() or bool(((labels < 0) | (labels >= classes)).any()):
+        raise InvalidInput(f"labels must be whole numbers from 0 to {classes - 1}: at least one record has another.")
 
 
 @dataclass(frozen=True)
@@ -82,22 +104,38 @@ class CheckedRecords:
 
 
 def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
-    """The data set, every record checked if the loss can check.
+    """The data set, every record read, and checked if the loss can check.
 
-    All records are read, not only those drawn: a failure that depends on the draw would tell who was drawn.
+    Not only those drawn: a failure that depends on the draw would tell who was drawn.
     """
     if isinstance(dataset, CheckedRecords) and dataset.loss == loss:
         return dataset
     if isinstance(dataset, CheckedRecords):  # for another loss: what was left out stays so
         return replace(dataset, loss=loss, left_out={**dataset.left_out, **_left_out(dataset, loss)})
-    check_dataset(dataset)
-    found = CheckedRecords(dataset, loss, blank_record(dataset), {}, len(dataset))
+    found = _unread(dataset, loss)
     return replace(found, left_out=_left_out(found, loss))
 
 
-def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int, str]:
+def records_for(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
+    """For one update: who brings a bare data set is told of records that the loss refuses.
+
+    A loss that cannot check has no say, and nothing is read beforehand: an odd record is left out when it is drawn.
+    """
+    if isinstance(dataset, CheckedRecords):
+        return check_records(dataset, loss)
     if not isinstance(loss, CheckedLoss):
-        return {}
+        return _unread(dataset, loss)
+    found = check_records(dataset, loss)
+    found.demand()
+    return found
+
+
+def _unread(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
+    check_dataset(dataset)
+    return CheckedRecords(dataset, loss, blank_record(dataset), {}, len(dataset))
+
+
+def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int, str]:
     reader = Reader(records.dataset, torch.device("cpu"), records.blank)
     left_out: dict[int, str] = {}
     for start in range(0, len(records), _ROWS_AT_ONCE):
@@ -108,9 +146,11 @@ def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int,
     return left_out
 
 
-def _problem(reader: Reader, loss: CheckedLoss, numbers: NDArray[np.int64]) -> str | None:
+def _problem(reader: Reader, loss: Callable[..., Tensor], numbers: NDArray[np.int64]) -> str | None:
     try:
-        loss.check(reader.read(numbers))
+        batch = reader.read(numbers)
+        if isinstance(loss, CheckedLoss):
+            loss.check(batch)
     except InvalidInput as problem:
         return str(problem).rstrip(".")
     except KeyboardInterrupt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, IterableDataset
 
 from lrdp.errors import InvalidInput
 from lrdp.training.sampling import EMPTY
+from lrdp.training.tensors import stacked
 
 _LOG = logging.getLogger("lrdp.training")
 _LEFT_OUT = "records that could not be read, or have another form than most, were left out of this step"
@@ -22,12 +23,16 @@ _FIRST = 9
 
 
 class Dataset(Protocol):
-    """Records by number: a map-style data set. A data loader is refused, for it brings its own sampling."""
+    """Records by number: a map-style data set, as torch and Hugging Face have it.
+
+    A data loader is refused, for it brings its own sampling. With ``__getitems__``, torch's own protocol, several are
+    read at once.
+    """
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, number: int, /) -> Any:
-        """One record: tensors or numbers, in tuples or dicts."""
+        """One record: tensors, arrays, pictures, numbers or lists of them, in tuples, dicts or dataclasses."""
 
 
 class TensorRecords:
@@ -56,10 +61,21 @@ class TensorRecords:
 
 def check_dataset(dataset: Dataset) -> None:
     """Refuse what is not a non-empty map-style data set, before anything is drawn."""
-    if isinstance(dataset, torch.utils.data.DataLoader) or not hasattr(dataset, "__getitem__"):
+    kind = type(dataset).__name__
+    if isinstance(dataset, Mapping):
         raise InvalidInput(
-            f"dataset must be a map-style data set, got {type(dataset).__name__}: a loader draws batches in its own "
-            f"way, which is not the way that was accounted; pass the data set itself."
+            f"dataset must be one data set, got a {kind} of {', '.join(map(repr, dataset))}: pass one of them, as in "
+            f"dataset[{next(iter(dataset), 'train')!r}]."
+        )
+    if isinstance(dataset, DataLoader | IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise InvalidInput(
+            f"dataset must be a map-style data set, got {kind}: a loader or a stream draws batches in its own way, "
+            f"which is not the way that was accounted; pass the data set itself."
+        )
+    if not hasattr(dataset, "__len__"):
+        raise InvalidInput(
+            f"dataset must be a map-style data set, got {kind}, which has no length: records are drawn by number, and "
+            f"a stream has none; load it as a whole, without streaming."
         )
     if len(dataset) == 0:
         raise InvalidInput("dataset must hold at least one record, got 0: there is nothing to train on.")
@@ -83,8 +99,8 @@ def blank_record(dataset: Dataset) -> Any:
             problem = reason
     if not found:
         raise InvalidInput(
-            f"none of the first {_FIRST} records can be read as tensors or numbers ({type(problem).__name__}): a data "
-            f"set gives tensors or numbers, in tuples or dicts."
+            f"none of the first {_FIRST} records can be read: {_words(problem)} A data set gives tensors, arrays, "
+            f"numbers or lists of them, in tuples, dicts or dataclasses. Nothing was charged."
         ) from problem
     return tree_map(torch.zeros_like, max(found.values(), key=len)[0])
 
@@ -97,17 +113,18 @@ class Reader:
     """
 
     def __init__(self, dataset: Dataset, device: torch.device, blank: Any, left_out: Collection[int] = ()) -> None:
-        self._dataset, self._device = dataset, device
+        self._dataset, self.device = dataset, device
         self._left_out = np.fromiter(left_out, dtype=np.int64)
         self._blank = tree_map(lambda leaf: leaf.to(device), blank)
         self.form = _form(blank)
+        self.row_bytes = sum(leaf.nbytes for leaf in tree_leaves(blank))
 
     def blank(self, rows: int) -> Any:
-        """Rows of zeros: made of no one's data."""
+        """Rows that are made of no one's data: of zeros, or of whichever public record this was made with."""
         return tree_map(lambda leaf: leaf.expand(rows, *leaf.shape[1:]), self._blank)
 
     def slots(self, numbers: NDArray[np.int64]) -> tuple[Any, Tensor]:
-        """The records in their slots, zeros in all others, and which slots hold a record."""
+        """The records in their slots, blank rows in all others, and which slots hold a record."""
         there = (numbers != EMPTY) & ~np.isin(numbers, self._left_out)
         try:
             found = self.read(numbers[there])
@@ -115,10 +132,10 @@ class Reader:
             raise
         except BaseException as problem:  # noqa: BLE001 - whatever a data set does with a record
             there, found = self._one_by_one(numbers, there, problem)
-        live = torch.from_numpy(there).to(self._device)
+        live = torch.from_numpy(there).to(self.device)
         if len(numbers) == there.sum():
             return found, live
-        places = torch.from_numpy(np.flatnonzero(there)).to(self._device)
+        places = torch.from_numpy(np.flatnonzero(there)).to(self.device)
         blank = self.blank(len(numbers))
         return tree_map(lambda zeros, leaf: zeros.clone().index_copy_(0, places, leaf), blank, found), live
 
@@ -141,18 +158,26 @@ class Reader:
         """The records, stacked; raises where one cannot be read or has another form."""
         if len(numbers) == 0:
             return tree_map(lambda leaf: leaf[:0], self._blank)
-        batch = tree_map(lambda leaf: leaf.to(self._device), _read(self._dataset, numbers))
+        batch = tree_map(lambda leaf: leaf.to(self.device), _read(self._dataset, numbers))
         if _form(batch) != self.form or any(len(leaf) != len(numbers) for leaf in tree_leaves(batch)):
             raise InvalidInput(f"a record is missing, or has another form than the others' {self.form}.")
         return batch
 
 
+def records_at(dataset: Any, numbers: list[int]) -> list[Any]:
+    """Some records, read at once where the data set can."""
+    many = getattr(dataset, "__getitems__", None)
+    return list(many(numbers)) if many else [dataset[number] for number in numbers]
+
+
 def _read(dataset: Any, numbers: NDArray[np.int64]) -> Any:
     fetch = getattr(dataset, "columns_at", None)
-    if fetch is not None:
-        return fetch(numbers)
-    many = getattr(dataset, "__getitems__", None)
-    return default_collate(many(numbers.tolist()) if many else [dataset[number] for number in numbers.tolist()])
+    return fetch(numbers) if fetch else stacked(records_at(dataset, numbers.tolist()))
+
+
+def _words(problem: BaseException | None) -> str:
+    """Ours name a field; those of others may quote what it holds."""
+    return str(problem) if isinstance(problem, InvalidInput) else f"{type(problem).__name__}."
 
 
 def _form(batch: Any) -> str:

@@ -6,7 +6,7 @@ layer's rule turns it into the per-example gradients of its parameters, in a che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ class Tape:
         self._squares = torch.zeros(rows, dtype=WIDE, device=device)
         self._roundings = torch.zeros_like(self._squares)
         self._meetings: set[int] = set()
+        self.shapes: list[tuple[int, ...]] = []
         self._edges: list[GradientEdge] = []
         self._waiting: dict[int, Emit] = {}
         self._uses: dict[Parameter, int] = {}
@@ -43,6 +44,7 @@ class Tape:
         """Have ``emit`` turn the output's gradient into those of ``parameters``, when it comes by."""
         if not output.requires_grad:
             return
+        self.shapes.append(tuple(output.shape))
         self._edges.append(get_gradient_edge(output))
         self._count(parameters)
         number = len(self._edges)
@@ -106,6 +108,10 @@ class Tape:
                 self._measure(parameter, combine(uses, self.rows))
         self._open = {}
 
+    def discard(self) -> None:
+        """Without a sweep: books and outputs refer to each other, and would stay until somebody looks for such."""
+        self._edges, self._waiting, self._deferred = [], {}, []
+
     def give_up(self, rows: Tensor) -> None:
         """Leave the marked examples without weight: they are not finite, wherever that was seen."""
         self._squares.masked_fill_(rows, torch.inf)
@@ -125,6 +131,13 @@ class Tape:
 
         New totals are of type ``dtype``, or of the parameter's. What has weight 0 is taken out, finite or not.
         """
+        for _ in self.releasing(weights, totals, dtype):
+            pass
+
+    def releasing(
+        self, weights: Tensor, totals: dict[Parameter, Tensor], dtype: torch.dtype | None = None
+    ) -> Iterator[Parameter]:
+        """The same, one parameter after the other: whoever takes each total away at once never holds them all."""
         # The smallest parameters first: their inputs and gradients are gone before the largest sums are made.
         self._kept.sort(key=lambda share: share[0].numel(), reverse=True)
         with torch.no_grad():
@@ -135,6 +148,7 @@ class Tape:
                         parameter, dtype=dtype or parameter.dtype, memory_format=torch.contiguous_format
                     )
                 kept.add_to(totals[parameter], weights.to(parameter.dtype))
+                yield parameter
 
     def _count(self, parameters: Sequence[Parameter]) -> None:
         for parameter in parameters:

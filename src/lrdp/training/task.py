@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
@@ -16,6 +18,7 @@ from lrdp.training.records import Dataset
 class Task:
     """``loss(model, batch)`` returns one value per example; ``batch`` holds the data set's records, stacked.
 
+    ``probes`` are three or more *public* records of the same form, for models that do not take made-up ones.
     ``checked`` is what ``check_gradients`` found for the same model, loss and records; without it each update checks.
     """
 
@@ -24,4 +27,5 @@ class Task:
     loss: Loss
     constants: PublicConstants
     execution: Execution = field(default_factory=Execution)
+    probes: Sequence[Any] = ()
     checked: CheckedGradients | None = None

@@ -1,105 +1,181 @@
-"""Trust, but verify: the engine's gradients of this very model against plain backward passes, before training.
+"""One gate for every model: what passes it has exact per-example gradients, for all weights and all records.
 
-The records are made up: of real ones only shapes and types are looked at. Else whoever chooses the weights could choose
-them so that rounding makes this check fail on one certain record, and would learn from the refusal that it is there.
-What is checked is the model's code and not its weights, which are stirred, so the outcome holds for later rounds too.
-What is caught: a model that mixes examples, a loss that averages, positions counted along the wrong dimension, weights
-used behind their module's back, buffers that remember.
+Tried on public records and stirred weights, so that the outcome is a matter of code and holds for later rounds too. An
+example must not feel the others beside it; else the model is refused. The layers' rules are used where they agree with
+torch's own gradients in float64, parameter by parameter, and where nothing that is computed for one row hangs on other
+rows, to the last bit. Everything else runs example by example, by plain backward passes, which is exact by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.checked import CheckedGradients, Peaks
-from lrdp.training.clipping import WIDE, Lengths, row_squares
-from lrdp.training.engine import Engine, Loss, Totals, check_losses
+from lrdp.training.clipping import WIDE
+from lrdp.training.engine import Engine
+from lrdp.training.evidence import demand_gradients, telling
+from lrdp.training.exactness import disagreement, why_not
+from lrdp.training.independence import depends_on_size, feels_others, looks_at_values, refuse_mixing, whole_pass
 from lrdp.training.memory import LiveBytes
+from lrdp.training.probes import PROBE_ROWS, Probes, around, as_weights, some_rows, stirred, twin
 from lrdp.training.records import Reader
+from lrdp.training.shapes import Shapes
 from lrdp.training.task import Task
+from lrdp.training.unlooking import unlooking
+from lrdp.training.widening import Widening
 
-# Sizes that share no factor: a dimension that only happens to be as long as the batch is found out.
-PROBE_ROWS = (2, 3)
-_TOLERANCE = {None: 1e-3, torch.bfloat16: 5e-2}
-_WEIGHTS = (1.0, -0.6, 0.35)
-_NOTHING = 1e-7
-_PUBLIC_SEED = 11
-_STIR, _LEAST_SIZE = 0.1, 0.1
-_CAUSES = (
-    "the model mixes examples, has them along another dimension than the first, or uses a weight outside the module "
-    "that holds it; or the loss averages over the batch. `lrdp check` shows the rule of each layer."
-)
+_LOG = logging.getLogger("lrdp.training")
+_MOST = PROBE_ROWS[-1]
+_CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
-    """What ``task`` brings along from an earlier check of the same code, or else the outcome of one made now."""
+    """What ``task`` brings along from an earlier check of the same code, or else the outcome of one made now.
+
+    ``engine`` is not entered yet: the model is copied as its owner made it.
+    """
     subject = _subject(engine, task, reader)
     if task.checked is not None and task.checked.subject == subject:
-        engine.batched = task.checked.batched
+        engine.batched, engine.shapes = task.checked.batched, task.checked.shapes
         return task.checked
-    found = CheckedGradients(subject, *_verify(engine, task.model, task.loss, reader), engine.batched)
+    before = _buffers(task.model)
+    with _exactly(engine, task, reader) as (exact, batch):
+        tried = around(batch).where(partial(_runs, exact))
+        alone = _why_inexact(exact, task, reader, tried)
+        if not alone:
+            alone, engine.shapes = _shapes(exact, as_weights(batch, exact.dtype))
+    with engine, stirred(task.model):
+        alone = alone or _why_tied(engine, tried)
+    with engine:
+        peaks, least_meeting = _alone_peaks(engine, batch) if alone else _peaks(engine, batch)
+    _check_buffers(task.model, before)
     engine.batched.settle()
-    return found
+    return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone, batch)
+
+
+def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int]) -> CheckedGradients:
+    """``checked``, if passes over so many rows do what the checked ones did; or else that examples run alone."""
+    for rows in sizes:
+        if checked.alone or rows in checked.sizes:
+            continue
+        with engine, stirred(engine.model), unlooking():
+            if depends_on_size(engine, checked.probes, rows):
+                return replace(checked, alone=f"something else is done with {rows} examples than with {_MOST}")
+        checked.sizes.add(rows)
+    return checked
 
 
 def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
     """All that decides how gradients come about but the weights: the modules, their modes, the records' shapes."""
     modules = tuple((module, module.training) for module in task.model.modules())
-    return modules, tuple(engine.parameters), engine.forward_dtype, task.loss, reader.form
+    trained = tuple((name, parameter.dtype) for name, parameter in engine.parameters.items())
+    return modules, trained, engine.forward_dtype, task.loss, reader.form
 
 
-def _verify(engine: Engine, model: nn.Module, loss: Loss, reader: Reader) -> tuple[Peaks, int]:
-    """Refuse a model or loss whose per-example gradients cannot be trusted; a pass's peaks and least meeting."""
-    batch = _made_up(reader.blank(PROBE_ROWS[-1]))
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with _stirred(engine):
-        _check_influence(engine, batch)
-        with _without_chance(model):
-            found = _compare(engine, model, loss, batch)
-    _check_buffers(model, before)
-    return found
+@contextmanager
+def _exactly(engine: Engine, task: Task, reader: Reader) -> Iterator[tuple[Engine, Any]]:
+    """An engine on a copy in float64, or ``engine`` if the copy does not run; and records that it learns from."""
+    exact = _widened(task)
+    if exact is not None:
+        before = _buffers(exact.model)
+        with exact, Widening():
+            try:
+                batch = telling(exact, task, reader)
+            except InvalidInput as problem:
+                _LOG.info("the model does not run in float64: %s", problem)
+            else:
+                _check_buffers(exact.model, before)
+                yield exact, batch
+                return
+    with engine, stirred(task.model):
+        yield engine, telling(engine, task, reader)
 
 
-def _compare(engine: Engine, model: nn.Module, loss: Loss, batch: Any) -> tuple[Peaks, int]:
-    """All examples at once against one by one."""
+def _widened(task: Task) -> Engine | None:
+    try:
+        loss = deepcopy(task.loss).double() if isinstance(task.loss, nn.Module) else task.loss
+        return Engine(twin(task.model), loss)
+    except Exception as problem:  # noqa: BLE001 - whatever a model does when it is copied
+        _LOG.info("there is no copy in float64: %s", why_not(problem))
+        return None
+
+
+def _why_inexact(exact: Engine, task: Task, reader: Reader, tried: Probes) -> str:
+    """Why the layers' rules are not exact; empty if they are. Refuses what cannot be trained in any way."""
+    given = tried.as_weights(exact.dtype)
+    refuse_mixing(exact, given, _CLOSE[exact.dtype])
+    demand_gradients(exact, task, reader)
+    if exact.model is task.model and exact.dtype != torch.float64:
+        return "it does not run in float64, so its rules cannot be checked"
+    with unlooking():
+        problem = disagreement(exact, given.batch, PROBE_ROWS)
+        return problem or looks_at_values(partial(whole_pass, exact, given.batch))
+
+
+def _why_tied(engine: Engine, tried: Probes) -> str:
+    """Why examples might not be apart in one pass of the rules; empty if they are."""
+    try:
+        with unlooking():
+            return feels_others(engine, tried)
+    except Exception as problem:  # noqa: BLE001 - whatever a rule makes of a model it was not written for
+        return why_not(problem)
+
+
+def _runs(engine: Engine, batch: Any) -> bool:
+    """Whether the model takes these records; it does take the first ones in other places."""
+    try:
+        engine.losses(as_weights(batch, engine.dtype), _MOST)
+    except Exception:  # noqa: BLE001 - as there
+        return False
+    return True
+
+
+def _shapes(engine: Engine, batch: Any) -> tuple[str, Shapes | None]:
+    """Those inside a pass, learnt from two numbers of rows and tried on a third; or why that fails."""
+    both = tree_map(lambda leaf: torch.cat([leaf, leaf]), batch)
+    try:
+        with unlooking():
+            known = [(rows, engine.sweep(some_rows(batch, slice(0, rows)), rows).shapes) for rows in PROBE_ROWS]
+            shapes = Shapes(*known)
+            shapes.demand(2 * _MOST, engine.sweep(both, 2 * _MOST).shapes)
+    except Exception as problem:  # noqa: BLE001 - as there
+        return why_not(problem), None
+    return "", shapes
+
+
+def _peaks(engine: Engine, batch: Any) -> tuple[Peaks, int]:
+    """What a pass over few rows and over more takes, and the fewest examples that are added up together."""
     peaks, meetings = Peaks({}, {}), []
-    few, many = PROBE_ROWS
-    truth = _one_by_one(engine, model, loss, [_rows(batch, slice(row, row + 1)) for row in range(many)])
-    for rows in (few, many):
+    for rows in PROBE_ROWS:
         totals = {parameter: torch.zeros_like(parameter).detach() for parameter in engine.parameters.values()}
         given = sum(leaf[:rows].nbytes for leaf in tree_leaves(batch))
         with LiveBytes() as meter:
-            tape = engine.sweep(_rows(batch, slice(0, rows)), rows)
+            tape = engine.sweep(some_rows(batch, slice(0, rows)), rows)
             peaks.swept[rows] = meter.peak + given
-            tape.release(_weights(engine, tape.lengths), totals)
+            tape.release(torch.ones(rows, dtype=WIDE, device=engine.device), totals)
         peaks.whole[rows] = meter.peak + given
         meetings.append(tape.least_meeting)
-        _compare_norms(engine, truth, tape.lengths.squares)
-        if rows == many:
-            _compare_totals(engine, truth, totals)
-        totals.clear()
     return peaks, min(meetings)
 
 
-def _made_up(batch: Any) -> Any:
-    """Public numbers of the same shapes and types: in [0, 1], where pictures lie, and 0 or 1, labels that all have."""
-    source = torch.Generator().manual_seed(_PUBLIC_SEED)
-
-    def drawn(leaf: Tensor) -> Tensor:
-        if leaf.is_floating_point() or leaf.is_complex():
-            return torch.rand(leaf.shape, generator=source).to(leaf)
-        return torch.randint(0, 2, leaf.shape, generator=source).to(leaf)
-
-    return tree_map(drawn, batch)
+def _alone_peaks(engine: Engine, batch: Any) -> tuple[Peaks, int]:
+    """One example's pass; no more is held, however many there are."""
+    with LiveBytes() as meter:
+        engine.plain_gradients(some_rows(batch, slice(0, 1)))
+    each = sum(leaf[:1].nbytes for leaf in tree_leaves(batch))
+    peaks = {rows: meter.peak + rows * each for rows in PROBE_ROWS}
+    return Peaks(peaks, dict(peaks)), 1
 
 
 def check_finite(model: nn.Module) -> None:
@@ -109,68 +185,8 @@ def check_finite(model: nn.Module) -> None:
             raise InvalidInput(f"the model's weights must be finite, but {name} is not: refuse it and ask for another.")
 
 
-@dataclass(frozen=True)
-class _Truth:
-    """What plain backward passes say: Σ weight_i · gradient_i, and each gradient's norm."""
-
-    totals: Totals
-    norms: list[float]
-
-
-def _one_by_one(engine: Engine, model: nn.Module, loss: Loss, singles: list[Any]) -> _Truth:
-    totals: Totals = {}
-    norms = []
-    for weight, single in zip(_WEIGHTS, singles, strict=True):
-        with torch.enable_grad(), engine.precision():
-            value = loss(model, single)
-        check_losses(value, 1)
-        parameters = list(engine.parameters.values()) if value.requires_grad else []
-        found = torch.autograd.grad(value.sum(), parameters, allow_unused=True) if parameters else ()
-        square = 0.0
-        for parameter, gradient in zip(parameters, found, strict=True):
-            if gradient is not None:
-                square += float(row_squares(gradient.reshape(1, -1)))
-                before = totals.get(parameter)
-                totals[parameter] = gradient.mul_(weight) if before is None else before.add_(gradient, alpha=weight)
-        norms.append(square**0.5)
-    return _Truth(totals, norms)
-
-
-def _weights(engine: Engine, lengths: Lengths) -> Tensor:
-    weights = torch.tensor(_WEIGHTS[: len(lengths.squares)], dtype=WIDE, device=engine.device)
-    return torch.where(torch.isfinite(lengths.squares), weights, 0.0)
-
-
-def _compare_norms(engine: Engine, truth: _Truth, squares: Tensor) -> None:
-    """A record that is not finite contributes nothing, and proves nothing."""
-    tolerance = _TOLERANCE[engine.forward_dtype]
-    for norm, square in zip(truth.norms, squares.tolist(), strict=False):
-        if np.isfinite(norm) and not abs(square**0.5 - norm) <= tolerance * norm + _NOTHING:
-            raise Unsupported(f"an example's gradient in a batch differs from its gradient alone: {_CAUSES}")
-
-
-def _compare_totals(engine: Engine, truth: _Truth, totals: Totals) -> None:
-    if not np.isfinite(truth.norms).all():
-        return
-    allowed = _TOLERANCE[engine.forward_dtype] * sum(truth.norms) + _NOTHING
-    for name, parameter in engine.parameters.items():
-        zero = parameter.new_zeros(()).expand_as(parameter)
-        gap = totals.get(parameter, zero) - truth.totals.get(parameter, zero)
-        if not float(row_squares(gap.reshape(1, -1))) ** 0.5 <= allowed:
-            raise Unsupported(f"the gradient of {name} in a batch differs from that of its examples alone: {_CAUSES}")
-
-
-def _check_influence(engine: Engine, batch: Any) -> None:
-    """In the model's own mode, dropout included: an example's loss must not change when the others do."""
-    others = tree_map(lambda leaf: torch.cat([leaf[:1], torch.zeros_like(leaf[1:])]), batch)
-    values = []
-    for given in (batch, others):
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(0)
-            values.append(float(engine.losses(given, PROBE_ROWS[-1])[0]))
-    first, second = values
-    if np.isfinite(first) and not abs(first - second) <= _TOLERANCE[engine.forward_dtype] * abs(first) + _NOTHING:
-        raise Unsupported(f"an example's loss changes with the other examples of its batch: {_CAUSES}")
+def _buffers(model: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
 
 
 def _check_buffers(model: nn.Module, before: dict[str, Tensor]) -> None:
@@ -179,37 +195,3 @@ def _check_buffers(model: nn.Module, before: dict[str, Tensor]) -> None:
             raise Unsupported(
                 f"the buffer {name} changes with the data it sees, without noise: remove it or freeze it."
             )
-
-
-@contextmanager
-def _without_chance(model: nn.Module) -> Iterator[None]:
-    """Dropout off, so that two passes can be compared; every module's own mode comes back afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-@contextmanager
-def _stirred(engine: Engine) -> Iterator[None]:
-    """Every trained weight moved a little by public chance, and put back: a zero would hide what it multiplies."""
-    source = torch.Generator().manual_seed(_PUBLIC_SEED)
-    parameters = engine.parameters.values()
-    initial = [parameter.detach().clone() for parameter in parameters]
-    try:
-        with torch.no_grad():
-            for parameter, weights in zip(parameters, initial, strict=True):
-                size = max(_LEAST_SIZE, float(weights.square().mean().sqrt()))
-                parameter.add_(torch.randn(parameter.shape, generator=source).to(parameter), alpha=_STIR * size)
-        yield
-    finally:
-        with torch.no_grad():
-            for parameter, weights in zip(parameters, initial, strict=True):
-                parameter.copy_(weights)
-
-
-def _rows(batch: Any, chosen: slice) -> Any:
-    return tree_map(lambda leaf: leaf[chosen], batch)

@@ -164,7 +164,7 @@ def _transposed_linear() -> nn.Module:
 
 def _linear_forms() -> Iterator[Form]:
     sequence, short = Use((4, 64), (4, 48)), Use((8, 5), (8, 6))
-    gram, multiplied = ("Factored._squares_by_gram", "Factored._by_gram"), ("Factored.rows",)
+    gram, multiplied = ("Factored._squares_by_gram", "Factored._by_gram", "Factored._grams"), ("Factored.rows",)
     yield Form("linear, one term", lambda: nn.Linear(24, 16), (Use((24,), (16,)),))
     yield Form("linear, one output", lambda: nn.Linear(24, 1), (Use((24,), (1,)),))
     yield Form("linear, one element", lambda: nn.Linear(1, 1), (Use((1,), (1,)),))
@@ -180,7 +180,7 @@ def _linear_forms() -> Iterator[Form]:
 
 
 def _embedding_forms() -> Iterator[Form]:
-    gram, multiplied = ("Factored._squares_by_gram", "Factored._by_gram"), ("Factored.rows",)
+    gram, multiplied = ("Factored._squares_by_gram", "Factored._by_gram", "Factored._grams"), ("Factored.rows",)
     many, few = Use((4,), (4, 256), entries=20), Use((6,), (6, 4), entries=3)
     yield Form("embedding, one term", lambda: nn.Embedding(9, 16), (Use((1,), (1, 16), entries=9),))
     yield Form("embedding, Gram", lambda: nn.Embedding(20, 256), (many,), way=gram)

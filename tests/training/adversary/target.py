@@ -36,7 +36,7 @@ def computed_sum(
     task = SimpleNamespace(constants=SimpleNamespace(clip_norm=clip_norm))
     memory = SimpleNamespace(micro_batch=min(len(live), micro_batch))
     with Engine(model, loss) as engine:
-        steps = LocalSteps(None, task, engine, None, Rows(), None, memory)
+        steps = LocalSteps(None, task, engine, None, Rows(), SimpleNamespace(alone=""), memory)
         totals = steps.clipped_sum(Draw(np.arange(len(live))))
     parameters = [p for p in model.parameters() if p.requires_grad]
     return torch.cat([totals.get(p, torch.zeros_like(p)).detach().double().flatten() for p in parameters])

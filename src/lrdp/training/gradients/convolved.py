@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -14,6 +14,7 @@ from lrdp.training.gradients.dense import multiplied_out
 from lrdp.training.gradients.geometry import Geometry
 from lrdp.training.gradients.mixed import Mixed
 from lrdp.training.gradients.protocol import KEPT_BYTES, Gradient, Measured, chunks, live, meetings
+from lrdp.training.gradients.weighted import add_up
 from lrdp.training.rounding import Meeting, meeting
 
 # Memory traffic in units of one multiplication: writing, reading and adding up one element of a per-example gradient.
@@ -88,12 +89,13 @@ class Convolved:
     def _by_gram(self, input_gram: Callable[[slice], Tensor], bytes_each: int, products: int) -> Measured:
         """Groups have weights of their own, so their squares add up."""
         groups, height = self.geometry.groups, self.geometry.shape[0] // self.geometry.groups
-        found = []
-        for part in chunks(len(self.inputs), bytes_each):
-            outputs = self._by_group(self.outputs[part])
-            lengths = gram.lengths(input_gram(part), torch.bmm(outputs.transpose(1, 2), outputs), (products, height))
-            found.append(torch.stack(lengths).view(2, -1, groups).sum(2))
-        squares, reaches = torch.cat(found, 1)
+
+        def grams() -> Iterator[tuple[Tensor, Tensor]]:
+            for part in chunks(len(self.inputs), bytes_each):
+                outputs = self._by_group(self.outputs[part])
+                yield input_gram(part), torch.bmm(outputs.transpose(1, 2), outputs)
+
+        squares, reaches = (found.view(-1, groups).sum(1) for found in gram.lengths(grams(), (products, height)))
         return Measured(squares, reaches, self)
 
     def _by_group(self, values: Tensor) -> Tensor:
@@ -137,7 +139,7 @@ class Convolved:
             scale = weights[part].view(-1, *(1,) * (self.outputs.dim() - 1))
             outputs = live(self.outputs[part] * scale, weights[part])
             inputs = live(geometry.channels_last(self.inputs[part]), weights[part])
-            sums.add_(geometry.weight_gradient(inputs, outputs, max(1, len(inputs) // together), total.dtype))
+            add_up(geometry.weight_gradient(inputs, outputs, max(1, len(inputs) // together)), sums)
         total.add_(sums.movedim(-1, 1))
 
     @classmethod

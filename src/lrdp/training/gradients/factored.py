@@ -6,7 +6,7 @@ The squared norm is ⟨left leftᵀ, right rightᵀ⟩. A tied weight has the te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from lrdp.training.clipping import row_squares
 from lrdp.training.gradients import gram
 from lrdp.training.gradients.dense import multiplied_out
 from lrdp.training.gradients.factors import Indices, Left, Vectors, joined
-from lrdp.training.gradients.protocol import Gradient, Measured, chunks, meetings
+from lrdp.training.gradients.protocol import CACHED_BYTES, Gradient, Measured, chunks
 from lrdp.training.rounding import Meeting
 
 
@@ -36,14 +36,20 @@ class Factored:
             return Measured(squares, squares, self)
         if 2 * terms * terms > self.height * width:
             return multiplied_out(self, count, self.height * width, self.right.dtype)
-        parts = (self._part(chosen) for chosen in chunks(count, 2 * terms * terms * self.right.element_size()))
-        found = [part._by_gram() for part in parts]
-        return Measured(torch.cat([squares for squares, _ in found]), torch.cat([reach for _, reach in found]), self)
+        squares, reaches = gram.lengths(self._grams(), (width, self.left.products))
+        return Measured(squares, reaches, self)
 
-    def _by_gram(self) -> tuple[Tensor, Tensor]:
-        right = torch.bmm(self.right, self.right.transpose(1, 2))
-        left = self.left.gram(self.left).to(right.dtype)
-        return gram.lengths(right, left, (self.right.shape[2], self.left.products))
+    def _grams(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Both Gram matrices of a few rows at a time, in the same two buffers."""
+        count, terms, _ = self.right.shape
+        parts = list(chunks(count, 2 * terms * terms * self.right.element_size(), most_bytes=CACHED_BYTES))
+        rooms = self.right.new_empty(2, parts[0].stop, terms, terms)
+        for chosen in parts:
+            right = self.right[chosen]
+            pair = rooms[:, : len(right)]
+            torch.bmm(right, right.transpose(1, 2), out=pair[0])
+            self.left.part(chosen).gram(pair[1])
+            yield pair[0], pair[1]
 
     def _part(self, chosen: slice) -> Factored:
         return Factored(self.left.part(chosen), self.right[chosen], self.height)
@@ -57,13 +63,7 @@ class Factored:
         return part.left.times(part.right, self.height).flatten(1)
 
     def add_to(self, total: Tensor, weights: Tensor) -> None:
-        """Several meetings at once, as far as the products and scaled factors of them all stay small."""
-        count, terms, width = self.right.shape
-        together = self.meeting.rows
-        size = max(self.left.product_size(width), together * terms * width) * self.right.element_size()
-        for chosen in meetings(count, together, size):
-            part = self._part(chosen)
-            part.left.add_product(part.right, weights[chosen], total.view(len(total), -1))
+        self.left.add_product(self.right, weights, total.view(len(total), -1))
 
     @classmethod
     def join(cls, uses: Sequence[Factored]) -> Gradient:

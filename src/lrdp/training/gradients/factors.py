@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lrdp.training.clipping import row_squares
-from lrdp.training.gradients.protocol import live
+from lrdp.training.gradients.protocol import live, meetings
+from lrdp.training.gradients.weighted import add_up, products
 from lrdp.training.rounding import Meeting, meeting
 
 
@@ -21,9 +22,6 @@ class Left(Protocol):
     def products(self) -> int:
         """How many products an inner product of two terms adds up."""
 
-    def product_size(self, width: int) -> int:
-        """How many elements one meeting's product holds, apart from the factors themselves."""
-
     def meeting(self, right: Tensor) -> Meeting:
         """Which rows may be added up together."""
 
@@ -33,14 +31,8 @@ class Left(Protocol):
     def squares(self) -> Tensor:
         """Σ_t ‖left_t‖² for each row, never below the truth."""
 
-    def gram(self, other: Left) -> Tensor:
-        """Inner products of own terms with the other's: [rows, own terms, other terms]."""
-
-    def gram_with_vectors(self, vectors: Tensor) -> Tensor:
-        """Inner products of own terms with ``vectors``."""
-
-    def gram_with_indices(self, indices: Tensor) -> Tensor:
-        """Inner products of own terms with the one-hot vectors of ``indices``."""
+    def gram(self, room: Tensor) -> None:
+        """Write the inner products of all terms of a row: [rows, terms, terms]."""
 
     def times(self, right: Tensor, height: int) -> Tensor:
         """Σ_t left_t ⊗ right_t for each row: [rows, height, width]."""
@@ -59,9 +51,6 @@ class Vectors:
     def products(self) -> int:
         return self.values.shape[2]
 
-    def product_size(self, width: int) -> int:
-        return self.values.shape[2] * width
-
     def meeting(self, right: Tensor) -> Meeting:
         return meeting(right.shape[1], right.dtype)
 
@@ -71,29 +60,15 @@ class Vectors:
     def squares(self) -> Tensor:
         return row_squares(self.values)
 
-    def gram(self, other: Left) -> Tensor:
-        return other.gram_with_vectors(self.values).transpose(1, 2)
-
-    def gram_with_vectors(self, vectors: Tensor) -> Tensor:
-        return torch.bmm(self.values, vectors.transpose(1, 2))
-
-    def gram_with_indices(self, indices: Tensor) -> Tensor:
-        return self.values.gather(2, indices[:, None, :].expand(-1, self.values.shape[1], -1))
+    def gram(self, room: Tensor) -> None:
+        torch.bmm(self.values, self.values.transpose(1, 2), out=room)
 
     def times(self, right: Tensor, height: int) -> Tensor:  # noqa: ARG002 - the values know their height
         return torch.bmm(self.values.transpose(1, 2), right)
 
     def add_product(self, right: Tensor, weights: Tensor, total: Tensor) -> None:
-        total.add_(self.by_meeting(right, weights, self.meeting(right).rows).sum(0, dtype=total.dtype))
-
-    def by_meeting(self, right: Tensor, weights: Tensor, together: int) -> Tensor:
-        """One matrix product for each meeting, [meetings, height, width]; the narrower factor is scaled."""
-        left, scale = self.values, weights[:, None, None]
-        narrow = left.shape[2] <= right.shape[2]
-        left, right = (left * scale, right.clone()) if narrow else (left.clone(), right * scale)
-        meet = max(1, len(right) // together)
-        left, right = (live(values, weights).reshape(meet, -1, values.shape[2]) for values in (left, right))
-        return torch.bmm(left.transpose(1, 2), right)
+        for _, found in products(self.values, right, weights, self.meeting(right).rows):
+            add_up(found, total)
 
 
 @dataclass(frozen=True)
@@ -106,9 +81,6 @@ class Indices:
     def products(self) -> int:
         return 1
 
-    def product_size(self, width: int) -> int:  # noqa: ARG002 - sums are as long as the terms
-        return 0
-
     def meeting(self, right: Tensor) -> Meeting:
         return meeting(right.shape[1], right.dtype)
 
@@ -118,14 +90,8 @@ class Indices:
     def squares(self) -> Tensor:
         return torch.full(self.values.shape[:1], float(self.values.shape[1]), device=self.values.device)
 
-    def gram(self, other: Left) -> Tensor:
-        return other.gram_with_indices(self.values).transpose(1, 2)
-
-    def gram_with_vectors(self, vectors: Tensor) -> Tensor:
-        return Vectors(vectors).gram_with_indices(self.values).transpose(1, 2)
-
-    def gram_with_indices(self, indices: Tensor) -> Tensor:
-        return self.values[:, :, None] == indices[:, None, :]
+    def gram(self, room: Tensor) -> None:
+        room.copy_(self.values[:, :, None] == self.values[:, None, :])
 
     def times(self, right: Tensor, height: int) -> Tensor:
         rows, _, width = right.shape
@@ -135,11 +101,12 @@ class Indices:
 
     def add_product(self, right: Tensor, weights: Tensor, total: Tensor) -> None:
         """Added up by meeting and place, in as many rows as there are terms, whether their places differ or not."""
-        height = len(total)
-        places, inverse = _unique(self.places(self.meeting(right).rows, height))
-        scaled = live(right * weights[:, None, None], weights).flatten(0, 1)
-        sums = torch.zeros_like(scaled).index_add_(0, inverse, scaled)
-        total.index_add_(0, places % height, sums[: len(places)].to(total.dtype))
+        together, height = self.meeting(right).rows, len(total)
+        for part in meetings(len(right), together, together * right[0].nbytes):
+            places, inverse = _unique(self.part(part).places(together, height))
+            scaled = live(right[part] * weights[part, None, None], weights[part]).flatten(0, 1)
+            sums = torch.zeros_like(scaled).index_add_(0, inverse, scaled)
+            total.index_add_(0, places % height, sums[: len(places)].to(total.dtype))
 
     def places(self, together: int, height: int) -> Tensor:
         """The place of each term, counted on from meeting to meeting."""
@@ -158,9 +125,6 @@ class VectorsAndIndices:
     def products(self) -> int:
         return self.vectors.products
 
-    def product_size(self, width: int) -> int:
-        return self.vectors.product_size(width)
-
     def meeting(self, right: Tensor) -> Meeting:
         return self.vectors.meeting(right)
 
@@ -170,14 +134,13 @@ class VectorsAndIndices:
     def squares(self) -> Tensor:
         return self.vectors.squares() + self.indices.squares()
 
-    def gram(self, other: Left) -> Tensor:
-        return torch.cat([self.vectors.gram(other), self.indices.gram(other)], 1)
-
-    def gram_with_vectors(self, vectors: Tensor) -> Tensor:
-        return torch.cat([self.vectors.gram_with_vectors(vectors), self.indices.gram_with_vectors(vectors)], 1)
-
-    def gram_with_indices(self, indices: Tensor) -> Tensor:
-        return torch.cat([self.vectors.gram_with_indices(indices), self.indices.gram_with_indices(indices)], 1)
+    def gram(self, room: Tensor) -> None:
+        vectors, indices = self.vectors.values, self.indices.values
+        terms = vectors.shape[1]
+        across = vectors.gather(2, indices[:, None, :].expand(-1, terms, -1))
+        room[:, :terms, :terms] = vectors @ vectors.transpose(1, 2)
+        room[:, :terms, terms:], room[:, terms:, :terms] = across, across.transpose(1, 2)
+        self.indices.gram(room[:, terms:, terms:])
 
     def times(self, right: Tensor, height: int) -> Tensor:
         first, second = self._split(right)
@@ -187,10 +150,11 @@ class VectorsAndIndices:
         """Both kinds of terms of a meeting come together before it is added: either alone may be far longer."""
         first, second = self._split(right)
         together = self.meeting(right).rows
-        products = self.vectors.by_meeting(first, weights, together)
-        scaled = live(second * weights[:, None, None], weights).flatten(0, 1)
-        products.view(-1, scaled.shape[1]).index_add_(0, self.indices.places(together, products.shape[1]), scaled)
-        total.add_(products.sum(0, dtype=total.dtype))
+        for part, found in products(self.vectors.values, first, weights, together):
+            scaled = live(second[part] * weights[part, None, None], weights[part]).flatten(0, 1)
+            places = self.indices.part(part).places(together, found.shape[1])
+            found.view(-1, scaled.shape[1]).index_add_(0, places, scaled)
+            add_up(found, total)
 
     def _split(self, right: Tensor) -> tuple[Tensor, Tensor]:
         terms = self.vectors.values.shape[1]

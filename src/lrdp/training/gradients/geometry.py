@@ -73,19 +73,18 @@ class Geometry:
             slice(at * self.dilation[axis], at * self.dilation[axis] + reach, stride) for at in range(self.kernel[axis])
         ]
 
-    def weight_gradient(self, padded: Tensor, outputs: Tensor, meet: int, dtype: torch.dtype) -> Tensor:
-        """Σ over rows of the weight's gradient for output gradients ``outputs``, its inputs' channels last.
+    def weight_gradient(self, padded: Tensor, outputs: Tensor, meet: int) -> Tensor:
+        """Σ over the rows of each of ``meet`` meetings of the weight's gradient, its inputs' channels last.
 
-        ``padded`` is ``channels_last``. The rows are parted into ``meet`` meetings, which are added up in ``dtype``.
-        These are plain matrix products, for which docs/training.md has a bound; a convolution's own kernel may
-        transform its inputs first.
+        ``padded`` is ``channels_last``. These are plain matrix products, for which docs/training.md has a bound; a
+        convolution's own kernel may transform its inputs first.
         """
         groups, (height, width) = self.groups, self.shape[:2]
         right = self.patches_last(padded)
         right = right.reshape(meet, -1, *right.shape[1:]).transpose(1, 2).flatten(0, 1).flatten(1, 2)
         left = outputs.reshape(meet, -1, groups, height // groups, prod(outputs.shape[2:]))
         left = left.permute(0, 2, 3, 1, 4).reshape(meet * groups, height // groups, -1)
-        return torch.bmm(left, right).view(meet, height, *self.kernel, width).sum(0, dtype=dtype)
+        return torch.bmm(left, right).view(meet, height, *self.kernel, width)
 
     def weight_gradients(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """The weight's gradient for each row, flat.

@@ -12,7 +12,9 @@ from lrdp.training.rounding import Meeting
 
 TRANSIENT_BYTES = 8 << 20  # what one operation may hold for a moment, beyond its result
 _WEIGHTED_BYTES = 2 << 20  # the same for weighted sums: little enough to stay in a processor's cache
-KEPT_BYTES = 48 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
+PRODUCT_BYTES = 1 << 20  # the same for products of factors, beside which lie both factors
+CACHED_BYTES = 1 << 19  # the same for Gram matrices, which are written once and read four times
+KEPT_BYTES = 16 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
 
 
 class Kept(Protocol):
@@ -57,16 +59,18 @@ def live(values: Tensor, weights: Tensor) -> Tensor:
     return values.index_fill_(0, (weights == 0).nonzero()[:, 0], 0.0)
 
 
-def meetings(rows: int, together: int, bytes_per_meeting: int) -> Iterator[slice]:
+def meetings(rows: int, together: int, bytes_per_meeting: int, *, most_bytes: int = _WEIGHTED_BYTES) -> Iterator[slice]:
     """Slices of whole meetings of ``together`` rows whose transients stay within bounds, and one of those left over."""
     whole = rows // together * together
-    size = together * max(1, _WEIGHTED_BYTES // max(1, bytes_per_meeting))
+    size = together * max(1, most_bytes // max(1, bytes_per_meeting))
     yield from (slice(start, min(whole, start + size)) for start in range(0, whole, size))
     if whole < rows:
         yield slice(whole, rows)
 
 
-def chunks(rows: int, bytes_per_row: int, most: int | None = None) -> Iterator[slice]:
+def chunks(
+    rows: int, bytes_per_row: int, most: int | None = None, *, most_bytes: int = TRANSIENT_BYTES
+) -> Iterator[slice]:
     """Slices of the rows whose transients stay within bounds, of at most ``most`` rows."""
-    size = max(1, min(TRANSIENT_BYTES // max(1, bytes_per_row), most or rows))
+    size = max(1, min(most_bytes // max(1, bytes_per_row), most or rows))
     return (slice(start, min(rows, start + size)) for start in range(0, rows, size))

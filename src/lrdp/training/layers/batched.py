@@ -12,7 +12,7 @@ class Batched:
     """Learnt from made-up batches of several sizes, since one alone can deceive; nothing from private ones."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[bool, ...]] = {}
+        self._known: dict[tuple[Any, tuple[bool, ...]], tuple[bool, ...]] = {}
         self._learning = True
 
     def settle(self) -> None:
@@ -20,12 +20,17 @@ class Batched:
         self._learning = False
 
     def among(self, place: Any, leaves: Sequence[Any], rows: int) -> tuple[bool, ...]:
-        """Whether each of the leaves seen at ``place`` had ``rows`` rows in every batch so far, whatever its size."""
-        now = tuple(isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == rows for leaf in leaves)
-        before = self._known.get(place, now)
-        if len(before) != len(now):  # another form than was learnt: nothing is known of it
-            return (False,) * len(now)
+        """Whether each of the leaves seen at ``place`` had ``rows`` rows in every batch so far, whatever its size.
+
+        Leaves of another form, such as a first state that is none, are another place. Of what was never learnt nothing
+        is known.
+        """
+        tensors = tuple(isinstance(leaf, Tensor) for leaf in leaves)
+        now = tuple(
+            tensor and leaf.dim() > 0 and len(leaf) == rows for leaf, tensor in zip(leaves, tensors, strict=True)
+        )
+        before = self._known.get((place, tensors), now if self._learning else (False,) * len(now))
         found = tuple(a and b for a, b in zip(now, before, strict=True))
         if self._learning:
-            self._known[place] = found
+            self._known[place, tensors] = found
         return found

@@ -19,6 +19,7 @@ from lrdp.training.gradients import KEPT_BYTES, Dense, Gradient, Measured, Mixed
 from lrdp.training.layers.batched import Batched
 from lrdp.training.layers.protocol import Call
 from lrdp.training.tape import Share
+from lrdp.training.unlooking import unlooking
 
 Tensors = list[Tensor]
 _RANDOM = (
@@ -29,10 +30,14 @@ _RANDOM = (
 
 @dataclass(frozen=True)
 class Again:
-    """A module's call that can be repeated for some of its rows, with its own raw parameters as an argument."""
+    """A module's call that can be repeated for some of its rows, with its own raw parameters as an argument.
+
+    ``names`` has every name of each of them: a tied one has several, of which ``own`` knows the first.
+    """
 
     module: nn.Module
     own: dict[str, Parameter]
+    names: dict[str, str]
     leaves: tuple[Any, ...]
     form: TreeSpec
     batched: tuple[bool, ...]
@@ -41,7 +46,9 @@ class Again:
     def run(self, own: dict[str, Tensor], leaves: Sequence[Any]) -> Tensors:
         """The outputs that lead to the loss."""
         args, kwargs = tree_unflatten(list(leaves), self.form)
-        outputs, _ = tree_flatten(functional_call(self.module, own, args, kwargs, tie_weights=False))
+        given = {name: own[known] for name, known in self.names.items()}
+        with unlooking():
+            outputs, _ = tree_flatten(functional_call(self.module, given, args, kwargs, tie_weights=False))
         return [outputs[place] for place in self.cotangents]
 
     def some(self, chosen: slice) -> list[Any]:
@@ -117,26 +124,37 @@ class Fallback:
     def __init__(self, batched: Batched) -> None:
         self._batched = batched
 
-    def watch(self, call: Call) -> None:
-        """Keep the arguments."""
+    def watch(self, call: Call) -> Any:
+        """Keep the arguments, and give out the outputs, with a row for each example of what all share."""
         _refuse_dropout(call.module)
         own = {name: p for name, p in call.module.named_parameters(recurse=False) if p.requires_grad}
+        names = _all_names(call.module, own)
         leaves, form = tree_flatten((call.args, dict(call.kwargs)))
         kept = tuple(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves)
-        outputs, _ = tree_flatten(call.output)
+        outputs, outputs_form = tree_flatten(call.output)
         cotangents: dict[int, Tensor] = {}
-        for place, output in enumerate(outputs):
-            if isinstance(output, Tensor) and output.requires_grad:
-                call.tape.watch(output, [], _keep(cotangents, place))
+        leading = [place for place, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad]
+        for place in leading:
+            output = call.tape.one_row_each(outputs[place])
+            # One output may come from another, as a cell's states: a copy gets none of what reaches it from there.
+            outputs[place] = output.clone() if len(leading) > 1 else output
+            call.tape.watch(outputs[place], [], _keep(cotangents, place))
 
         def emit() -> list[Share]:
             if not cotangents:
                 return []
             _check_rows(call, cotangents)
             split = self._batched.among(call.module, kept, call.tape.rows)
-            return _shares(Again(call.module, own, kept, form, split, cotangents), call.tape.rows)
+            return _shares(Again(call.module, own, names, kept, form, split, cotangents), call.tape.rows)
 
         call.tape.defer(list(own.values()), emit)
+        return tree_unflatten(outputs, outputs_form)
+
+
+def _all_names(module: nn.Module, own: dict[str, Parameter]) -> dict[str, str]:
+    first = {parameter: name for name, parameter in own.items()}
+    found = module.named_parameters(recurse=False, remove_duplicate=False)
+    return {name: first[parameter] for name, parameter in found if parameter in first}
 
 
 def _refuse_dropout(module: nn.Module) -> None:

@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.utils import parametrize
 
 _MIXES = "mixes the examples of a batch, so no example's gradient is its own"
 
@@ -20,8 +19,6 @@ def refusal(module: nn.Module) -> str | None:
             found = reason(module)
             if found is not None:
                 return found
-    if parametrize.is_parametrized(module) and _trained(module):
-        return "its weight is computed from another parameter outside its forward pass: remove the parametrisation"
     return None
 
 

@@ -1,0 +1,58 @@
+"""A model's own random numbers, such as dropout's. They need not be secret, but must hang on nothing private."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+_PUBLIC_SEED = 11
+
+
+def begin_at(seed: int, device: torch.device) -> None:
+    """Let torch's generators begin there: the processor's, and the device's if it has one of its own.
+
+    ``torch.manual_seed`` would go over every kind of device, and note each call for those not yet in use.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+@contextmanager
+def same_chance(device: torch.device) -> Iterator[None]:
+    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been.
+
+    Those of numpy and of Python as well, from which models draw masks over time.
+    """
+    numbers, choices = np.random.get_state(), random.getstate()  # noqa: NPY002 - the state that everybody shares
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            begin_at(_PUBLIC_SEED, device)
+            np.random.seed(_PUBLIC_SEED)  # noqa: NPY002
+            random.seed(_PUBLIC_SEED)
+            yield
+    finally:
+        np.random.set_state(numbers)  # noqa: NPY002
+        random.setstate(choices)
+
+
+def elsewhere() -> str:
+    """Where the generators of numpy and of Python stand: who draws from them moves them."""
+    return f"{random.getstate()} {np.random.get_state()}"  # noqa: NPY002
+
+
+@contextmanager
+def without_chance(model: nn.Module) -> Iterator[None]:
+    """Dropout off, so that two passes can be compared; every module's own mode comes back afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

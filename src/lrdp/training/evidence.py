@@ -1,0 +1,95 @@
+"""Do the records that a model is tried on prove anything? Of what fails, is flat or not finite nothing is seen."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lrdp.errors import InvalidInput, LrdpError, Unsupported
+from lrdp.figures import AtMost
+from lrdp.training.engine import Engine
+from lrdp.training.exactness import digests_of_each
+from lrdp.training.probes import PROBE_ROWS, as_weights, candidates
+from lrdp.training.records import Reader
+from lrdp.training.task import Task
+
+_NAMED = 8
+
+
+def telling(engine: Engine, task: Task, reader: Reader) -> Any:
+    """The first few records that something is seen of: no two alike, all with a gradient that is finite and not zero.
+
+    Raises:
+        InvalidInput: if there are too few because the model or the loss raises.
+        Unsupported: if there are too few otherwise.
+    """
+    chosen: list[Any] = []
+    seen: list[float] = []
+    problem: Exception | None = None
+    for record in candidates(task, reader):
+        try:
+            seen.append(_square(engine, as_weights(record, engine.dtype)))
+        except LrdpError:
+            raise
+        except Exception as reason:  # noqa: BLE001 - whatever a model or a loss does with a record
+            problem = reason
+            continue
+        if 0.0 < seen[-1] < float("inf") and not any(_alike(record, other) for other in chosen):
+            chosen.append(record)
+        if len(chosen) == PROBE_ROWS[-1]:
+            return tree_map(lambda *leaves: torch.cat(leaves), *chosen)
+    raise _too_few(task, reader, seen) if problem is None else _failing(task, reader, problem)
+
+
+def _square(engine: Engine, record: Any) -> float:
+    squares: list[float] = []
+    engine.backward(record, torch.ones(1, device=engine.device), lambda _, g: squares.append(float(g.norm()) ** 2))
+    return sum(squares)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return all(map(torch.equal, tree_leaves(one), tree_leaves(other)))
+
+
+def _failing(task: Task, reader: Reader, problem: Exception) -> LrdpError:
+    kind = "the public probes" if task.probes else "made-up records"
+    found = InvalidInput(
+        f"the model or the loss fails on {kind} of the form {reader.form} ({type(problem).__name__}: {problem}): pass "
+        f"three or more public records that it takes, Task(probes=…); nothing was charged."
+    )
+    found.__cause__ = problem
+    return found
+
+
+def _too_few(task: Task, reader: Reader, seen: list[float]) -> LrdpError:
+    kind = "public probes" if task.probes else f"made-up records of the form {reader.form}"
+    squares = ", ".join(str(AtMost(one)) for one in seen[:_NAMED])
+    return Unsupported(
+        f"{len(seen)} {kind} have gradients of the squared lengths {squares}, and from fewer than {PROBE_ROWS[-1]} "
+        f"different ones that are finite and not zero nothing is seen: pass public records that it learns from, "
+        f"Task(probes=…); nothing was charged."
+    )
+
+
+def demand_gradients(engine: Engine, task: Task, reader: Reader) -> None:
+    """Refuse a model with a parameter that none of many records reaches."""
+    untouched = set(engine.parameters)
+    for record in candidates(task, reader):
+        if not untouched:
+            return
+        with suppress(Exception):  # enough others were taken
+            (found,) = digests_of_each(engine, as_weights(record, engine.dtype), 1)
+            untouched = {name for name in untouched if not found.squares.get(name)}
+    if untouched:
+        raise Unsupported(
+            f"{len(untouched)} trained parameters get no gradient from any record that the model was tried on: "
+            f"{_some(sorted(untouched))}. They would get noise and nothing else: freeze them (requires_grad_(False)), "
+            f"or pass public records that reach them, Task(probes=…)."
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

@@ -1,0 +1,160 @@
+"""Does an example feel the others of its batch? Each is changed in turn, and the others are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from lrdp.errors import Unsupported
+from lrdp.training.chance import elsewhere, same_chance
+from lrdp.training.engine import Engine
+from lrdp.training.lineage import Pass, operations, where_rows_meet
+from lrdp.training.looking import looking
+from lrdp.training.probes import PROBE_ROWS, Probes, with_row
+
+_ROWS = PROBE_ROWS[-1]
+_NO_ROW = -1
+_HUGE = 1e6  # passes a threshold that no made-up record would
+
+
+def refuse_mixing(engine: Engine, probes: Probes, close: float) -> None:
+    """Refuse a model in which some example's loss is not its own, beyond what rounding does to it."""
+    with torch.no_grad():
+        plain = _losses(engine, probes.batch)
+        for row in range(_ROWS):
+            for batch in probes.replacing(row):
+                moved = (_losses(engine, batch) - plain).abs()
+                moved[row] = 0.0
+                if not bool((moved <= close * (1.0 + plain.abs())).all()):
+                    raise Unsupported(_mixes(engine, probes))
+        if not torch.equal(_losses(engine, probes.batch), plain):
+            raise Unsupported(
+                "the same records have another loss in a later pass: the model or the loss keeps something of the "
+                "records before them; make every pass start anew."
+            )
+
+
+def _mixes(engine: Engine, probes: Probes) -> str:
+    place = _where_rows_meet(engine, probes)
+    return (
+        "an example's loss changes with the other examples of its batch, so no example's gradient is its own"
+        + (f": they meet in {place}" if place else "")
+        + ". Keep examples along the first dimension, take statistics over each example's own values (GroupNorm or "
+        "LayerNorm in place of BatchNorm), and let the loss return one value per example (reduction='none')."
+    )
+
+
+def _losses(engine: Engine, batch: Any) -> Tensor:
+    with same_chance(engine.device):
+        return engine.losses(batch, _ROWS)
+
+
+def _recorded(engine: Engine, batch: Any, rows: int) -> Tensor:
+    """By the very pass that is trained with."""
+    with same_chance(engine.device):
+        return engine.recorded_losses(batch, rows)
+
+
+def feels_others(engine: Engine, probes: Probes) -> str:
+    """Why what is computed for a row may hang on other rows, if only by a bit; empty if it does not.
+
+    Weights can be chosen that turn a bit into anything. Others are replaced by other records, by huge numbers and by
+    what is not a number, which taints whatever it touches, however small its share.
+    """
+    if place := looks_at_values(partial(_losses, engine, probes.batch)):
+        return place
+    if _draws_elsewhere(engine, probes.batch):
+        return "it draws random numbers of numpy or of Python, on which anything may hang that was not tried"
+    if place := _where_rows_meet(engine, probes):
+        return f"something is computed from several examples of a batch ({place})"
+    plain = _lengths(engine, probes.batch)
+    others = torch.arange(_ROWS, device=engine.device)
+    for row in range(_ROWS):
+        found = [_lengths(engine, batch) for batch in probes.replacing(row)]
+        with _marked(engine.model, row, torch.nan):
+            found.append(_lengths(engine, with_row(probes.batch, row, _filled(probes.batch, torch.nan))))
+        if not all(torch.equal(lengths[others != row], plain[others != row]) for lengths in found):
+            return "what is computed for an example hangs on the others beside it, if only in its last bits"
+    return ""
+
+
+def depends_on_size(engine: Engine, batch: Any, rows: int) -> bool:
+    """Whether something else is done with so many rows than with the few of ``batch``: what, was not tried."""
+    places = torch.arange(rows, device=engine.device) % _ROWS
+    many = tree_map(lambda leaf: leaf.index_select(0, places), batch)
+    few = operations(partial(_recorded, engine, batch, _ROWS))
+    return few != operations(partial(_recorded, engine, many, rows))
+
+
+def looks_at_values(run: Callable[[], Any]) -> str:
+    """Where what ``run`` does hangs on values; empty if nowhere."""
+    with looking() as watched:
+        run()
+    return f"what is done with an example hangs on values in its batch ({watched.place})" if watched.place else ""
+
+
+def whole_pass(engine: Engine, batch: Any) -> None:
+    """There and back by torch alone: a function may have its own way back."""
+    with torch.enable_grad():
+        losses = _losses(engine, batch)
+        torch.autograd.grad(losses.sum(), [*engine.parameters.values()], allow_unused=True)
+
+
+def _draws_elsewhere(engine: Engine, batch: Any) -> bool:
+    with same_chance(engine.device):
+        before = elsewhere()
+        engine.losses(batch, _ROWS)
+        return elsewhere() != before
+
+
+def _where_rows_meet(engine: Engine, probes: Probes) -> str:
+    replaced = [_replacing(engine, probes, row) for row in range(_ROWS)]
+    return where_rows_meet(partial(_marked_losses, engine, probes.batch), replaced)
+
+
+def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
+    """Passes in which one row is another."""
+    for batch in probes.replacing(row):
+        yield partial(_marked_losses, engine, batch)
+    for value in (_HUGE, torch.nan):
+        batch = with_row(probes.batch, row, _filled(probes.batch, value))
+        yield partial(_marked_losses, engine, batch, row, value)
+
+
+def _marked_losses(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> Tensor:
+    """Marked or not, so that the same operations are run."""
+    with _marked(engine.model, row, value):
+        return _recorded(engine, batch, _ROWS)
+
+
+def _lengths(engine: Engine, batch: Any) -> Tensor:
+    """Everything that an example's coefficient is made of, by row."""
+    with same_chance(engine.device):
+        lengths = engine.sweep(batch, _ROWS).lengths
+    return torch.stack([lengths.squares, lengths.roundings], 1)
+
+
+def _filled(batch: Any, value: float) -> Any:
+    return tree_map(lambda leaf: torch.full_like(leaf, value) if leaf.is_floating_point() else leaf, batch)
+
+
+@contextmanager
+def _marked(model: nn.Module, row: int, value: float) -> Iterator[None]:
+    """One row of what is looked up by number is ``value``: token ids themselves cannot be huge or undefined."""
+
+    def mark(_: nn.Module, args: Any, output: Tensor) -> Tensor:  # noqa: ARG001 - a hook's signature
+        own = (torch.arange(_ROWS, device=output.device) == row).view(-1, *(1,) * (output.dim() - 1))
+        return output.masked_fill(own, value) if len(output) == _ROWS else output
+
+    handles = [part.register_forward_hook(mark) for part in model.modules() if isinstance(part, nn.Embedding)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,36 @@
+"""The shapes inside a pass, pinned: learnt from public batches, and demanded of every later one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lrdp.errors import Unsupported
+
+Shape = tuple[int, ...]
+
+
+class Shapes:
+    """What the layers give out, in order, and how it grows with the rows.
+
+    Two numbers of rows tell how; each dimension is the same for all, or so much more for each row.
+    """
+
+    def __init__(self, few: tuple[int, Sequence[Shape]], more: tuple[int, Sequence[Shape]]) -> None:
+        self._known, known = few
+        rows, shapes = more
+        if [len(shape) for shape in known] != [len(shape) for shape in shapes]:
+            raise Unsupported(f"what the layers give out has other dimensions for {rows} examples than for {few[0]}.")
+        self._base = [tuple(shape) for shape in known]
+        pairs = zip(known, shapes, strict=True)
+        self._slopes = [tuple((b - a) / (rows - few[0]) for a, b in zip(*pair, strict=True)) for pair in pairs]
+
+    def demand(self, rows: int, shapes: Sequence[Shape]) -> None:
+        """Raise if a pass over so many rows had others: whose row is whose is not known then."""
+        if [tuple(shape) for shape in shapes] != self._expected(rows):
+            raise Unsupported("a pass has other shapes inside than those that were checked.")
+
+    def _expected(self, rows: int) -> list[Shape]:
+        return [
+            tuple(int(size + slope * (rows - self._known)) for size, slope in zip(shape, slopes, strict=True))
+            for shape, slopes in zip(self._base, self._slopes, strict=True)
+        ]
