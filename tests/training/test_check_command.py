@@ -94,7 +94,9 @@ def test_a_task_that_an_update_would_refuse_is_not_called_fine(run, name, words)
     assert result.exit_code == 2
     assert not json.loads(result.stdout)["trainable"]
     assert words in result.stdout
-    assert "Does not train privately yet" in run(f"models_under_check:{name}").stdout
+    shown = run(f"models_under_check:{name}").stdout
+    assert "Does not train privately yet" in shown
+    assert "was not run" not in shown
 
 
 def test_a_clients_own_task_is_checked_with_its_settings(run):

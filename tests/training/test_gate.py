@@ -229,6 +229,18 @@ def test_a_model_that_fails_on_made_up_records_is_said_to():
         check_gradients(fixed(), task(model=Changed(demanding)))
 
 
+def test_a_model_that_takes_made_up_records_one_by_one_only_asks_for_probes():
+    """As classifiers do that want the same number of separators in every example."""
+
+    def alike(_, inputs):
+        if len(set(inputs.sum(1).round().tolist())) > 1:
+            raise ValueError("all examples must have as many separators")
+        return inputs
+
+    with pytest.raises(InvalidInput, match=r"fails on made-up records .*as many separators.*probes"):
+        check_gradients(fixed(), task(model=Changed(alike)))
+
+
 # ----------------------------------------------------------------------------------------- what runs example by example
 class RawAndDropout(nn.Module):
     def __init__(self):

@@ -124,6 +124,8 @@ def _title(found: _Verdict) -> str:
 def _sentences(found: _Verdict) -> list[str]:
     if found.refused:
         return [f"Refused: {found.refused}"]
+    if not found.trainable:
+        return []
     if found.tried is None:
         return [
             "A model alone was not run: name a Task or LocalTask to have its gradients checked and its cost measured."

@@ -40,8 +40,20 @@ def telling(engine: Engine, task: Task, reader: Reader) -> Any:
         if 0.0 < seen[-1] < float("inf") and not any(_alike(record, other) for other in chosen):
             chosen.append(record)
         if len(chosen) == PROBE_ROWS[-1]:
-            return tree_map(lambda *leaves: torch.cat(leaves), *chosen)
+            return _in_one(engine, task, reader, chosen)
     raise _too_few(task, reader, seen) if problem is None else _failing(task, reader, problem)
+
+
+def _in_one(engine: Engine, task: Task, reader: Reader, records: list[Any]) -> Any:
+    """A batch of these records, if the model takes them together."""
+    batch = tree_map(lambda *leaves: torch.cat(leaves), *records)
+    try:
+        engine.losses(as_weights(batch, engine.dtype), len(records))
+    except LrdpError:
+        raise
+    except Exception as problem:
+        raise _failing(task, reader, problem) from problem
+    return batch
 
 
 def _square(engine: Engine, record: Any) -> float:
