@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from lrdp import __version__
-from lrdp.commands import accounting, guard, integrity, ledger, run, training
+from lrdp.commands import accounting, experiments, guard, integrity, ledger, run, training
 from lrdp.commands.output import print_line, say
 from lrdp.errors import LrdpError
 
@@ -38,6 +38,7 @@ for command in (
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(integrity.keys_app, name="keys")
 app.add_typer(integrity.registry_app, name="registry")
+app.add_typer(experiments.experiments_app, name="experiments")
 
 
 @app.callback(invoke_without_command=True)
