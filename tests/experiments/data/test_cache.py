@@ -1,4 +1,4 @@
-"""Features on disk are there whole or not at all, are made once, and are made anew when they are not what was written."""
+"""Features on disk are there whole or not at all, made once, and made anew where they are not what was written."""
 
 from __future__ import annotations
 

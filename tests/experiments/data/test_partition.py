@@ -65,7 +65,7 @@ def ones_of_the_first(alpha):
 
 @pytest.mark.slow
 def test_mixtures_follow_the_dirichlet_law():
-    """Of a uniform mixture the number is uniform too (Bayes's billiard), but for the last records, which go as they come."""
+    """Of a uniform mixture the number is uniform too, but for the last records, which go as they come."""
     assert chisquare(ones_of_the_first(1.0)).pvalue > 1e-3
     assert chisquare(ones_of_the_first(20.0)).pvalue < 1e-9
 

@@ -116,7 +116,7 @@ def test_without_its_packages_efficientnet_names_them_and_the_way_out(places, mo
 
 def test_texts_without_the_encoder_name_its_file(places):
     write_table(places.data, "sst2.parquet", split=["train", "train", "dev"], sentence=["a", "b", "c"], label=[0, 1, 0])
-    with pytest.raises(InvalidInput, match="config.json is not in .*all-MiniLM-L6-v2"):
+    with pytest.raises(InvalidInput, match=r"config\.json is not in .*all-MiniLM-L6-v2"):
         prepared(DataSettings(data="sst2", features="sentence"), places)
 
 
