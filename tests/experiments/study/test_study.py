@@ -1,4 +1,4 @@
-"""A study is run once: what is finished is kept, what is half done is not taken for done, and bad input is a sentence."""
+"""A study is run once: what is finished is kept, what is half done is not taken for done, bad input is a sentence."""
 
 import csv
 import errno
