@@ -149,10 +149,9 @@ TABLES: Final[dict[str, Callable[[Findings], list[str]]]] = {
 def filled(text: str, found: Findings) -> str:
     """The page with every table between its marks made anew."""
     for name, made in TABLES.items():
-        marks = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
-        text, times = re.subn(
-            marks, lambda match, made=made: match[1] + "\n".join(made(found)) + match[2], text, flags=re.S
-        )
+        marks = rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end of {name} -->)"
+        lines = "\n".join(made(found))
+        text, times = re.subn(marks, lines.replace("\\", r"\\"), text, flags=re.DOTALL)
         if times != 1:
             sys.exit(f"{PAGE.name} has {times} places for the table {name!r}, and one is wanted.")
     return text
