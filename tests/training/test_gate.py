@@ -153,6 +153,41 @@ def test_examples_that_meet_on_the_way_back_alone_are_trained_one_by_one():
     assert_trains_exactly(task(model=Model()), alone=True)
 
 
+class Shortened(torch.autograd.Function):
+    """On the way back, a gradient of the whole batch that is too long is shortened: none of a probe's ever is."""
+
+    @staticmethod
+    def forward(_, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        length = gradient.norm()
+        return gradient * torch.where(length > 5.0, 5.0 / length, 1.0)
+
+
+def hooked(inputs):
+    found = inputs * 1.0
+    if found.requires_grad:
+        found.register_hook(lambda gradient: Shortened.backward(None, gradient))
+    return found
+
+
+@pytest.mark.parametrize("between", [Shortened.apply, hooked], ids=["a function", "a hook"])
+def test_a_threshold_on_the_way_back_is_found_where_examples_meet(between):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, inputs):
+            return self.second(between(self.first(inputs)))
+
+    given = task(model=Model())
+    assert "test_gate.py line" in check_gradients(fixed(), given).alone
+    assert_trains_exactly(given, alone=True)
+
+
 def test_a_refusal_names_the_module_and_the_line_where_examples_meet():
     with pytest.raises(Unsupported, match=r"they meet in Changed, test_gate\.py line \d+\. Keep examples along"):
         check_gradients(fixed(), task(model=Changed(lambda _, inputs: inputs - inputs.mean(0))))

@@ -99,12 +99,14 @@ class Engine:
         check_losses(losses, rows)
         return losses
 
-    def recorded_losses(self, batch: Batch, rows: int) -> Tensor:
-        """The same by the very pass that is trained with, its books thrown away. Private."""
+    def flow(self, batch: Batch, rows: int) -> list[Tensor]:
+        """The losses, and all gradients that the layers' rules start from, by the very pass that is trained with.
+
+        Nothing is made of them. Private.
+        """
         tape = Tape(rows, self.device)
-        losses = self._forward(tape, batch).detach()
-        tape.discard()
-        return losses
+        losses = self._forward(tape, batch)
+        return [losses.detach(), *tape.flow(losses)]
 
     def plain_gradients(self, single: Batch) -> dict[Parameter, Tensor]:
         """The gradient of one example's loss for the parameters that get any, by torch alone. Private."""

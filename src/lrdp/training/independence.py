@@ -55,10 +55,10 @@ def _losses(engine: Engine, batch: Any) -> Tensor:
         return engine.losses(batch, _ROWS)
 
 
-def _recorded(engine: Engine, batch: Any, rows: int) -> Tensor:
-    """By the very pass that is trained with."""
+def _flow(engine: Engine, batch: Any, rows: int) -> list[Tensor]:
+    """There and back by the very pass that is trained with: rows may meet on the way back alone."""
     with same_chance(engine.device):
-        return engine.recorded_losses(batch, rows)
+        return engine.flow(batch, rows)
 
 
 def feels_others(engine: Engine, probes: Probes) -> str:
@@ -88,8 +88,8 @@ def depends_on_size(engine: Engine, batch: Any, rows: int) -> bool:
     """Whether something else is done with so many rows than with the few of ``batch``: what, was not tried."""
     places = torch.arange(rows, device=engine.device) % _ROWS
     many = tree_map(lambda leaf: leaf.index_select(0, places), batch)
-    few = operations(partial(_recorded, engine, batch, _ROWS))
-    return few != operations(partial(_recorded, engine, many, rows))
+    few = operations(partial(_flow, engine, batch, _ROWS))
+    return few != operations(partial(_flow, engine, many, rows))
 
 
 def looks_at_values(run: Callable[[], Any]) -> str:
@@ -115,22 +115,22 @@ def _draws_elsewhere(engine: Engine, batch: Any) -> bool:
 
 def _where_rows_meet(engine: Engine, probes: Probes) -> str:
     replaced = [_replacing(engine, probes, row) for row in range(_ROWS)]
-    return where_rows_meet(partial(_marked_losses, engine, probes.batch), replaced)
+    return where_rows_meet(partial(_marked_flow, engine, probes.batch), replaced)
 
 
 def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
     """Passes in which one row is another."""
     for batch in probes.replacing(row):
-        yield partial(_marked_losses, engine, batch)
+        yield partial(_marked_flow, engine, batch)
     for value in (_HUGE, torch.nan):
         batch = with_row(probes.batch, row, _filled(probes.batch, value))
-        yield partial(_marked_losses, engine, batch, row, value)
+        yield partial(_marked_flow, engine, batch, row, value)
 
 
-def _marked_losses(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> Tensor:
+def _marked_flow(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> list[Tensor]:
     """Marked or not, so that the same operations are run."""
     with _marked(engine.model, row, value):
-        return _recorded(engine, batch, _ROWS)
+        return _flow(engine, batch, _ROWS)
 
 
 def _lengths(engine: Engine, batch: Any) -> Tensor:

@@ -29,19 +29,19 @@ _COMPARISONS: Final = {
     *(_aten.eq, _aten.ne, _aten.lt, _aten.le, _aten.gt, _aten.ge),
     *(_aten.isnan, _aten.isinf, _aten.isfinite, _aten.isposinf, _aten.isneginf),
 }
-Pass = Callable[[], Tensor]
+Pass = Callable[[], Sequence[Tensor]]
 
 
 def where_rows_meet(plain: Pass, replaced: Sequence[Iterable[Pass]]) -> str:
     """The line that computes something from more than one row, as ``model.py line 7``; empty if there is none.
 
-    ``replaced`` has for each row the passes that differ from ``plain`` in that row alone. What the losses do not come
-    from may meet as it likes.
+    ``replaced`` has for each row the passes that differ from ``plain`` in that row alone. What the results of a pass do
+    not come from may meet as it likes.
     """
     recording: Any = _Recording()
     with recording:
-        losses = plain()
-    calls = recording.leading_to(losses)
+        results = plain()
+    calls = recording.leading_to(results)
     for passes in replaced:
         for again in passes:
             comparing: Any = _Comparing(calls)
@@ -132,9 +132,9 @@ class _Recording(Watching):  # type: ignore[no-untyped-call]
             self._calls.append(_Call(func, (args, kwargs), made))
         return made
 
-    def leading_to(self, losses: Tensor) -> list[_Call]:
-        """All operations, with values of those only that the losses come from."""
-        wanted = {_memory_of(losses)}
+    def leading_to(self, results: Sequence[Tensor]) -> list[_Call]:
+        """All operations, with values of those only that the results come from."""
+        wanted = set(map(_memory_of, results))
         for call in reversed(self._calls):
             if wanted.isdisjoint(map(_memory_of, call.made)):
                 call.forget()
