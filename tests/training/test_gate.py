@@ -501,6 +501,52 @@ def test_what_is_done_with_many_examples_only_is_found_before_they_come():
     assert "something else is done with 5" in check_gradients(fixed(batch=5), replace(given, checked=checked)).alone
 
 
+def in_groups(_, values):
+    """One group up to 15 examples, two from 16 on, and each example beside its like in the other groups."""
+    groups = values.view(max(1, len(values) // 8), -1, values.shape[1])
+    return (groups + groups.mean(0)).view(values.shape)
+
+
+def in_turn(_, values):
+    """The first and the ninth are added up, the second and the tenth, and so on."""
+    places = torch.arange(len(values)) % 8
+    return values + values.new_zeros(8, values.shape[1]).index_add(0, places, values)[places]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (in_groups, "something else is done with 16"),
+        (lambda _, values: values / max(1, len(values) - 10), "something else is done with 16"),
+        (in_turn, "one of 16 examples hangs on the others"),
+    ],
+    ids=["groups", "a number", "places"],
+)
+def test_examples_that_meet_in_crowds_only_are_found_before_they_come(change, why):
+    """The same operations in the same order, for few and for many; but on other sizes, numbers or places."""
+    given = task(model=Changed(change))
+    assert why in check_gradients(fixed(batch=16), given).alone
+    assert_trains_exactly(given, alone=True, slots=range(16))
+
+
+class Shuffled(nn.Module):
+    """While it is trained, what a layer sees as one row is another; of three, chance may leave all where they are."""
+
+    def __init__(self, burnt):
+        super().__init__()
+        self.first, self.second, self.head, self.burnt = nn.Linear(5, 8), nn.Linear(8, 8), nn.Linear(8, 3), burnt
+
+    def forward(self, inputs):
+        torch.rand(self.burnt)
+        order = torch.randperm(len(inputs)) if self.training else torch.arange(len(inputs))
+        return self.head(self.second(self.first(inputs)[order]).tanh()[order.argsort()])
+
+
+@pytest.mark.parametrize("burnt", range(4))
+def test_examples_that_are_shuffled_inside_run_alone_whatever_chance_does_to_few(burnt):
+    assert check_gradients(fixed(), task(model=Shuffled(burnt))).alone
+
+
 def test_digests_tell_gradients_apart_wherever_they_differ():
     chance = torch.Generator().manual_seed(2)
     values = torch.randn(3, 1001, 700, generator=chance, dtype=torch.float64)

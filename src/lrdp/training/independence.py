@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import Tensor
 
 from lrdp.errors import Unsupported
 from lrdp.training.chance import elsewhere, same_chance
 from lrdp.training.engine import Engine
-from lrdp.training.lineage import Pass, operations, where_rows_meet
+from lrdp.training.lineage import Pass, where_rows_meet
 from lrdp.training.looking import looking
-from lrdp.training.probes import PROBE_ROWS, Probes, with_row
+from lrdp.training.marking import filled, marked
+from lrdp.training.probes import PROBE_ROWS, Probes
+from lrdp.training.sizing import flow_of, lengths_of
 
 _ROWS = PROBE_ROWS[-1]
 _NO_ROW = -1
@@ -55,12 +55,6 @@ def _losses(engine: Engine, batch: Any) -> Tensor:
         return engine.losses(batch, _ROWS)
 
 
-def _flow(engine: Engine, batch: Any, rows: int) -> list[Tensor]:
-    """There and back by the very pass that is trained with: rows may meet on the way back alone."""
-    with same_chance(engine.device):
-        return engine.flow(batch, rows)
-
-
 def feels_others(engine: Engine, probes: Probes) -> str:
     """Why what is computed for a row may hang on other rows, if only by a bit; empty if it does not.
 
@@ -73,23 +67,15 @@ def feels_others(engine: Engine, probes: Probes) -> str:
         return "it draws random numbers of numpy or of Python, on which anything may hang that was not tried"
     if place := _where_rows_meet(engine, probes):
         return f"something is computed from several examples of a batch ({place})"
-    plain = _lengths(engine, probes.batch)
-    others = torch.arange(_ROWS, device=engine.device)
+    plain = lengths_of(engine, probes.batch, _ROWS)
     for row in range(_ROWS):
-        found = [_lengths(engine, batch) for batch in probes.replacing(row)]
-        with _marked(engine.model, row, torch.nan):
-            found.append(_lengths(engine, with_row(probes.batch, row, _filled(probes.batch, torch.nan))))
-        if not all(torch.equal(lengths[others != row], plain[others != row]) for lengths in found):
+        own = _only(engine, row)
+        found = [lengths_of(engine, batch, _ROWS) for batch in probes.replacing(row)]
+        with marked(engine.model, own, torch.nan):
+            found.append(lengths_of(engine, filled(probes.batch, own, torch.nan), _ROWS))
+        if not all(torch.equal(lengths[~own], plain[~own]) for lengths in found):
             return "what is computed for an example hangs on the others beside it, if only in its last bits"
     return ""
-
-
-def depends_on_size(engine: Engine, batch: Any, rows: int) -> bool:
-    """Whether something else is done with so many rows than with the few of ``batch``: what, was not tried."""
-    places = torch.arange(rows, device=engine.device) % _ROWS
-    many = tree_map(lambda leaf: leaf.index_select(0, places), batch)
-    few = operations(partial(_flow, engine, batch, _ROWS))
-    return few != operations(partial(_flow, engine, many, rows))
 
 
 def looks_at_values(run: Callable[[], Any]) -> str:
@@ -120,41 +106,18 @@ def _where_rows_meet(engine: Engine, probes: Probes) -> str:
 
 def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
     """Passes in which one row is another."""
+    own = _only(engine, row)
     for batch in probes.replacing(row):
         yield partial(_marked_flow, engine, batch)
     for value in (_HUGE, torch.nan):
-        batch = with_row(probes.batch, row, _filled(probes.batch, value))
-        yield partial(_marked_flow, engine, batch, row, value)
+        yield partial(_marked_flow, engine, filled(probes.batch, own, value), row, value)
 
 
 def _marked_flow(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> list[Tensor]:
     """Marked or not, so that the same operations are run."""
-    with _marked(engine.model, row, value):
-        return _flow(engine, batch, _ROWS)
+    with marked(engine.model, _only(engine, row), value):
+        return flow_of(engine, batch, _ROWS)
 
 
-def _lengths(engine: Engine, batch: Any) -> Tensor:
-    """Everything that an example's coefficient is made of, by row."""
-    with same_chance(engine.device):
-        lengths = engine.sweep(batch, _ROWS).lengths
-    return torch.stack([lengths.squares, lengths.roundings], 1)
-
-
-def _filled(batch: Any, value: float) -> Any:
-    return tree_map(lambda leaf: torch.full_like(leaf, value) if leaf.is_floating_point() else leaf, batch)
-
-
-@contextmanager
-def _marked(model: nn.Module, row: int, value: float) -> Iterator[None]:
-    """One row of what is looked up by number is ``value``: token ids themselves cannot be huge or undefined."""
-
-    def mark(_: nn.Module, args: Any, output: Tensor) -> Tensor:  # noqa: ARG001 - a hook's signature
-        own = (torch.arange(_ROWS, device=output.device) == row).view(-1, *(1,) * (output.dim() - 1))
-        return output.masked_fill(own, value) if len(output) == _ROWS else output
-
-    handles = [part.register_forward_hook(mark) for part in model.modules() if isinstance(part, nn.Embedding)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def _only(engine: Engine, row: int) -> Tensor:
+    return torch.arange(_ROWS, device=engine.device) == row

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from lrdp.training.looking import Watching
+from lrdp.training.looking import Watching, is_view
 
 _aten: Final = torch.ops.aten
 _UNWRITTEN: Final = {
@@ -52,27 +52,6 @@ def where_rows_meet(plain: Pass, replaced: Sequence[Iterable[Pass]]) -> str:
         for call in calls:
             call.close_row()
     return ""
-
-
-def operations(one_pass: Pass) -> list[str]:
-    """What is done in a pass, in order, whatever the sizes."""
-    recording: Any = _Naming()
-    with recording:
-        one_pass()
-    return list(recording.names)
-
-
-class _Naming(Watching):  # type: ignore[no-untyped-call]
-    """Keeps every operation's name but views'."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        if not _is_view(func):
-            self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 class _Call:
@@ -128,7 +107,7 @@ class _Recording(Watching):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if not _is_view(func):
+        if not is_view(func):
             self._calls.append(_Call(func, (args, kwargs), made))
         return made
 
@@ -152,7 +131,7 @@ class _Comparing(Watching):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if self.place or _is_view(func):
+        if self.place or is_view(func):
             return made
         call = next(self._left, None)
         if call is not None and call.does(func, made):
@@ -169,10 +148,6 @@ def _tensors(values: Any) -> list[Tensor]:
 
 def _memory_of(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _is_view(kind: Any) -> bool:
-    return any(made.alias_info is not None and not made.alias_info.is_write for made in kind._schema.returns)
 
 
 def _compares(kind: Any) -> bool:

@@ -100,6 +100,11 @@ def _looks(kind: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return kind in _BY_INDEX and any(isinstance(leaf, Tensor) and leaf.dtype in masks for leaf in tree_leaves(args[1]))
 
 
+def is_view(kind: Any) -> bool:
+    """Whether an operation shows memory that is there already."""
+    return any(made.alias_info is not None and not made.alias_info.is_write for made in kind._schema.returns)
+
+
 def calling_line() -> str:
     """The module that runs, and the innermost line of its code that is neither torch's nor ours."""
     frames = list(_frames(sys._getframe(1)))

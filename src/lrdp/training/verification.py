@@ -26,11 +26,12 @@ from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
 from lrdp.training.evidence import demand_gradients, telling
 from lrdp.training.exactness import disagreement, why_not
-from lrdp.training.independence import depends_on_size, feels_others, looks_at_values, refuse_mixing, whole_pass
+from lrdp.training.independence import feels_others, looks_at_values, refuse_mixing, whole_pass
 from lrdp.training.memory import LiveBytes
 from lrdp.training.probes import PROBE_ROWS, Probes, around, as_weights, some_rows, stirred, twin
 from lrdp.training.records import Reader
 from lrdp.training.shapes import Shapes
+from lrdp.training.sizing import depends_on_size
 from lrdp.training.task import Task
 from lrdp.training.unlooking import unlooking
 from lrdp.training.widening import Widening
@@ -70,8 +71,8 @@ def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int
         if checked.alone or rows in checked.sizes:
             continue
         with engine, stirred(engine.model), unlooking():
-            if depends_on_size(engine, checked.probes, rows):
-                return replace(checked, alone=f"something else is done with {rows} examples than with {_MOST}")
+            if why := depends_on_size(engine, checked.probes, rows):
+                return replace(checked, alone=why)
         checked.sizes.add(rows)
     return checked
 
