@@ -50,7 +50,10 @@ class AttentionExpression:
         output = tape.linear(merged, module.out_proj.weight, module.out_proj.bias)
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
-        return output if module.batch_first else output.transpose(0, 1), weights
+        if module.batch_first:
+            # In memory, torch's own has steps before examples; a dropout that follows draws its mask in that order.
+            return output.transpose(0, 1).contiguous().transpose(0, 1), weights
+        return output.transpose(0, 1), weights
 
 
 def _projected(tape: Tape, module: Any, given: list[Tensor], same: bool) -> list[Tensor]:
