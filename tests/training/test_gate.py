@@ -247,6 +247,22 @@ def test_a_model_that_takes_some_made_up_records_is_tried_on_those():
     assert "hangs on values" in check_gradients(fixed(), task(loss=Demanding(classes=3))).alone
 
 
+@pytest.mark.parametrize("columns", [1, 5])
+def test_counts_are_tried_above_one_where_the_model_takes_them(columns):
+    """The largest of zeros and ones is one, whichever is replaced."""
+
+    class Shares(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line, self.head = nn.Linear(columns, 4), nn.Linear(4, 3)
+
+        def forward(self, counts):
+            return self.head(self.line(counts / counts.amax(0).clamp(min=1).to(self.line.weight)).tanh())
+
+    counts = TensorRecords(torch.randint(0, 200, (RECORDS, columns)), torch.randint(0, 3, (RECORDS,)))
+    mixes(task(model=Shares(), dataset=counts))
+
+
 def test_a_parameter_that_no_record_reaches_is_named():
     given = model()
     given.register_parameter("spare", nn.Parameter(torch.ones(3)))
@@ -377,6 +393,49 @@ class Words(nn.Module):
     def forward(self, tokens):
         places = torch.arange(5).repeat(len(tokens), 1)
         return self.head((self.words(tokens) + self.places(places)).tanh().mean(1))
+
+
+class Sparse(Words):
+    """Gradients that hold the rows of some tokens only, and a table that is used behind its module's back."""
+
+    def forward(self, tokens):
+        return self.head(functional.embedding(tokens, self.words.weight, sparse=True).mean(1) + self.places.weight[0])
+
+
+def test_sparse_gradients_are_gradients():
+    whole = TensorRecords(torch.randint(0, 9, (RECORDS, 5)), torch.randint(0, 3, (RECORDS,)))
+    layers = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(20, 3))
+    with prepared(fixed(), task(model=layers, dataset=whole)) as ready:
+        assert not ready.checked.alone
+    given = task(model=Sparse(), dataset=whole)
+    found, why = trained_sum(given, [4, 17])
+    assert why
+    given.model.forward = lambda tokens: given.model.head(
+        given.model.words(tokens).mean(1) + given.model.places.weight[0]
+    )
+    batch = tuple(torch.stack(column) for column in zip(whole[4], whole[17], strict=True))
+    truth = clipped(gradients_one_by_one(given.model, given.loss, batch, 2), CLIP).sum(0)
+    assert float((found - truth).norm()) <= 0.012 * CLIP * 2
+
+
+def test_a_gradient_in_a_loss_is_taken_one_by_one():
+    """As a penalty on how steep a model is."""
+
+    def steep(given, batch):
+        inputs = batch[0].detach().requires_grad_()
+        (slope,) = torch.autograd.grad(given(inputs).sum(), inputs, create_graph=True)
+        return slope.square().sum(1)
+
+    assert_trains_exactly(
+        task(loss=steep, model=nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3, bias=False))), alone=True
+    )
+
+
+def test_dropout_after_attention_draws_in_the_order_of_torchs_own():
+    """Otherwise torch's most usual layer would run alone, for no other reason than its mask."""
+    blocks = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2)
+    given = nn.Sequential(nn.Unflatten(1, (5, 1)), nn.Linear(1, 4), blocks, nn.Flatten(), nn.Linear(20, 3))
+    assert not check_gradients(fixed(), task(model=given)).alone
 
 
 def test_token_ids_are_marked_where_they_become_numbers():

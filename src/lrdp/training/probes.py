@@ -27,6 +27,7 @@ PROBE_ROWS = (2, 3)
 _PUBLIC_SEED, _OTHER_SEED = 11, 13
 _SEEDS = (_PUBLIC_SEED, *range(14, 24))
 _STIR, _LEAST_SIZE = 0.1, 0.1
+_LARGER = 7
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,31 @@ class Probes:
         return Probes(as_weights(self.batch, dtype), tuple(as_weights(other, dtype) for other in self.others))
 
     def where(self, runs: Callable[[Any], bool]) -> Probes:
-        """Without such others as the model does not take."""
-        return Probes(self.batch, tuple(other for other in self.others if runs(other)))
+        """Without such others as the model does not take, and with one of larger whole numbers where it takes any."""
+        larger = _with_larger_numbers(self.batch, runs)
+        others = (*self.others, larger) if larger is not self.batch else self.others
+        return Probes(self.batch, tuple(other for other in others if other is larger or runs(other)))
 
 
 def around(batch: Any) -> Probes:
     """These records, and others: the same in other places, zeros, and made-up ones."""
     moved = tree_map(lambda leaf: leaf.roll(1, 0), batch)
     return Probes(batch, (tree_map(torch.zeros_like, batch), made_up(batch, _OTHER_SEED), moved))
+
+
+def _with_larger_numbers(batch: Any, runs: Callable[[Any], bool]) -> Any:
+    """``batch`` with numbers above 1 in every leaf of whole numbers in which the model takes them, as of counts.
+
+    A largest count over the batch is 1 whichever of some zeros and ones is replaced. On a processor only: elsewhere a
+    number that no table has ends the process.
+    """
+    leaves, form = tree_flatten(batch)
+    for place, leaf in enumerate(leaves):
+        counts = not (leaf.is_floating_point() or leaf.is_complex() or leaf.dtype is torch.bool)
+        tried = tree_unflatten([*leaves[:place], torch.full_like(leaf, _LARGER), *leaves[place + 1 :]], form)
+        if counts and leaf.device.type == "cpu" and runs(tried):
+            batch, leaves = tried, tree_leaves(tried)
+    return batch
 
 
 def public_records(task: Task) -> Any:
@@ -94,7 +112,7 @@ def made_up(batch: Any, seed: int) -> Any:
         if leaf.is_floating_point() or leaf.is_complex():
             return torch.rand(leaf.shape, generator=source).to(leaf)
         whole = torch.randint(0, 2, leaf.shape, generator=source).to(leaf)
-        if whole.dim() > 1:
+        if whole.dim() > 1 and whole.shape[1] > 1:
             whole[:, :1] = 1
         return whole
 
