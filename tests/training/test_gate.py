@@ -228,6 +228,25 @@ def test_public_probes_take_the_place_of_made_up_records():
         check_gradients(fixed(), task(loss=hinge, probes=steep[:1] * 3))
 
 
+@pytest.mark.parametrize(
+    "similar",
+    [
+        lambda values: functional.cross_entropy(values @ values.t(), torch.arange(len(values)), reduction="none"),
+        lambda values: (values - values.topk(2, 0).values[1]).square().sum(1),
+    ],
+    ids=["no gradient alone", "no loss alone"],
+)
+def test_a_loss_that_needs_company_is_said_to(similar):
+    with pytest.raises(Unsupported, match=r"hangs on the others of its batch, as in a contrastive loss"):
+        check_gradients(fixed(), task(loss=lambda given, batch: similar(given(batch[0]))))
+
+
+def test_a_loss_of_the_wrong_form_is_told_the_right_one():
+    for wrong, named in [(lambda losses: (losses,), "tuple"), (lambda losses: losses.squeeze(), r"squeeze\(-1\)")]:
+        with pytest.raises(InvalidInput, match=f"one value per example.*{named}"):
+            check_gradients(fixed(), task(loss=lambda given, batch, wrong=wrong: wrong(given(batch[0]).sum(1))))
+
+
 def test_made_up_records_are_searched_for_such_as_prove_something():
     """Of labels 0 and 1 this loss learns from one alone, as one that wants labels −1 and 1 does."""
 
@@ -436,6 +455,34 @@ def test_dropout_after_attention_draws_in_the_order_of_torchs_own():
     blocks = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2)
     given = nn.Sequential(nn.Unflatten(1, (5, 1)), nn.Linear(1, 4), blocks, nn.Flatten(), nn.Linear(20, 3))
     assert not check_gradients(fixed(), task(model=given)).alone
+
+
+class Stacked(nn.Module):
+    """Layers that are not written out in full."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.line, self.inner, self.head = nn.Linear(1, 4), inner, nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        values = self.line(inputs[:, :, None])
+        given = (values,) if isinstance(self.inner, nn.LSTM) else (values, values, values)
+        return self.head(self.inner(*given)[0].mean(1))
+
+
+def test_a_layer_that_is_not_written_out_in_full_is_one_without_a_rule():
+    attention = nn.MultiheadAttention(4, 2, add_bias_kv=True, batch_first=True)
+    assert_trains_exactly(task(model=Stacked(attention)), alone=True)
+    recurrent = Stacked(nn.LSTM(4, 4, 2, dropout=0.5, batch_first=True))
+    assert check_gradients(fixed(), task(model=recurrent)).alone
+    recurrent.eval()
+    assert_trains_exactly(task(model=recurrent), alone=False)
+
+
+def test_random_numbers_that_are_drawn_until_they_fit_are_drawn_for_each_example_alone():
+    """One example's values decide which numbers the next one gets: nothing else ties them together."""
+    given = task(model=Changed(lambda _, inputs: inputs + torch.poisson(inputs.abs().clamp(max=9.0))))
+    assert "how many random numbers are drawn" in check_gradients(fixed(), given).alone
 
 
 def test_token_ids_are_marked_where_they_become_numbers():

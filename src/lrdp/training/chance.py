@@ -41,6 +41,12 @@ def same_chance(device: torch.device, seed: int = _PUBLIC_SEED) -> Iterator[None
         random.setstate(choices)
 
 
+def drawn_so_far(device: torch.device) -> bytes:
+    """Where torch's generators stand: some operations draw more for one value than for another."""
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+    return b"".join(bytes(state.tolist()) for state in states)
+
+
 def elsewhere() -> str:
     """Where the generators of numpy and of Python stand: who draws from them moves them."""
     return f"{random.getstate()} {np.random.get_state()}"  # noqa: NPY002

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lrdp.errors import Unsupported
-from lrdp.training.chance import elsewhere, same_chance
+from lrdp.training.chance import drawn_so_far, elsewhere, same_chance
 from lrdp.training.engine import Engine
 from lrdp.training.lineage import Pass, where_rows_meet
 from lrdp.training.looking import looking
@@ -22,6 +22,21 @@ from lrdp.training.sizing import flow_of, lengths_of
 _ROWS = PROBE_ROWS[-1]
 _NO_ROW = -1
 _HUGE = 1e6  # passes a threshold that no made-up record would
+
+
+def hazards(engine: Engine, probes: Probes) -> str:
+    """Why one example's random numbers hang on others' values; empty if they do not.
+
+    Rejection draws until it has what it wants, so whoever comes next gets other numbers; alone, each has its own.
+    """
+    seen = {_drawn(engine, batch) for row in range(_ROWS) for batch in (probes.batch, *probes.replacing(row))}
+    return "" if len(seen) == 1 else "how many random numbers are drawn hangs on values in the batch"
+
+
+def _drawn(engine: Engine, batch: Any) -> bytes:
+    with same_chance(engine.device):
+        engine.losses(batch, _ROWS)
+        return drawn_so_far(engine.device)
 
 
 def refuse_mixing(engine: Engine, probes: Probes, close: float) -> None:

@@ -26,7 +26,7 @@ from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
 from lrdp.training.evidence import demand_gradients, telling
 from lrdp.training.exactness import disagreement, why_not
-from lrdp.training.independence import feels_others, looks_at_values, refuse_mixing, whole_pass
+from lrdp.training.independence import feels_others, hazards, looks_at_values, refuse_mixing, whole_pass
 from lrdp.training.memory import LiveBytes
 from lrdp.training.probes import PROBE_ROWS, Probes, around, as_weights, some_rows, stirred, twin
 from lrdp.training.records import Reader
@@ -123,8 +123,12 @@ def _why_inexact(exact: Engine, task: Task, reader: Reader, tried: Probes) -> st
     """Why the layers' rules are not exact; empty if they are. Refuses what cannot be trained in any way."""
     given = tried.as_weights(exact.dtype)
     refuse_memory(exact, given, _CLOSE[exact.dtype])
-    refuse_mixing(exact, given, _CLOSE[exact.dtype])
+    chance = hazards(exact, given)
+    if not chance:
+        refuse_mixing(exact, given, _CLOSE[exact.dtype])
     demand_gradients(exact, task, reader)
+    if chance:
+        return chance
     if exact.model is task.model and exact.dtype != torch.float64:
         return "it does not run in float64, so its rules cannot be checked"
     with unlooking():

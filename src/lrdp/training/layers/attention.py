@@ -18,11 +18,9 @@ class AttentionExpression:
     name: ClassVar[str] = "multi-head attention"
     cost: ClassVar[str] = "projections as linear layers; cross-attention computes them once for each of its inputs"
 
-    def refusal(self, module: Any) -> str | None:
+    def fits(self, module: Any) -> bool:
         """Learned key and value rows are not written out."""
-        if module.bias_k is not None or module.add_zero_attn:
-            return "add_bias_kv and add_zero_attn are not written out: unset both"
-        return None
+        return module.bias_k is None and not module.add_zero_attn
 
     def forward(  # noqa: PLR0913 - the signature of nn.MultiheadAttention
         self,
