@@ -44,14 +44,23 @@ def where_rows_meet(plain: Pass, replaced: Sequence[Iterable[Pass]]) -> str:
     calls = recording.leading_to(results)
     for passes in replaced:
         for again in passes:
-            comparing: Any = _Comparing(calls)
-            with comparing:
-                again()
-            if comparing.place:
-                return str(comparing.place)
+            if place := _place(calls, again):
+                return place
         for call in calls:
             call.close_row()
     return ""
+
+
+def _place(calls: list[_Call], again: Pass) -> str:
+    """Where a pass and an earlier one differ in what has changed already; it may end there, as where rows are gone."""
+    comparing: Any = _Comparing(calls)
+    try:
+        with comparing:
+            again()
+    except Exception:
+        if not comparing.place:
+            raise
+    return str(comparing.place)
 
 
 class _Call:

@@ -169,7 +169,9 @@ class Tape:
 
     def _arrive(self, number: int, gradient: Tensor) -> None:
         """Hooks outlive the pass, so what a layer kept for its rule is let go here, as soon as the rule has run."""
-        emit = self._waiting.pop(number)
+        emit = self._waiting.pop(number, None)
+        if emit is None:
+            raise Unsupported("gradients come by twice, as where a loss takes some itself.")
         with torch.no_grad():
             self._take(emit(gradient))
 
