@@ -39,8 +39,8 @@ def demand_unchanged(model: nn.Module, before: Mapping[str, str]) -> None:
     for name, value in before.items():
         if after.get(name) != value:
             raise Unsupported(
-                f"{name} is changed by a pass itself, without noise and maybe by the data it sees: remove what changes it "
-                f"(max_norm, running statistics, an optimiser in a hook), or freeze it (eval())."
+                f"{name} is changed by a pass itself, without noise and maybe by the data it sees: remove what changes "
+                f"it (max_norm, running statistics, an optimiser in a hook), or freeze it (eval())."
             )
 
 
