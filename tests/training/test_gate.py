@@ -267,8 +267,9 @@ def test_a_model_that_takes_some_made_up_records_is_tried_on_those():
 
 
 @pytest.mark.parametrize("columns", [1, 5])
-def test_counts_are_tried_above_one_where_the_model_takes_them(columns):
-    """The largest of zeros and ones is one, whichever is replaced."""
+@pytest.mark.parametrize("extreme", [torch.amax, lambda counts, _: -counts.amin()], ids=["most", "least"])
+def test_counts_are_tried_above_one_and_below_nought_where_the_model_takes_them(columns, extreme):
+    """The largest of zeros and ones is one and the least is nought, whichever is replaced."""
 
     class Shares(nn.Module):
         def __init__(self):
@@ -276,7 +277,7 @@ def test_counts_are_tried_above_one_where_the_model_takes_them(columns):
             self.line, self.head = nn.Linear(columns, 4), nn.Linear(4, 3)
 
         def forward(self, counts):
-            return self.head(self.line(counts / counts.amax(0).clamp(min=1).to(self.line.weight)).tanh())
+            return self.head(self.line(counts / extreme(counts, 0).clamp(min=1).to(self.line.weight)).tanh())
 
     counts = TensorRecords(torch.randint(0, 200, (RECORDS, columns)), torch.randint(0, 3, (RECORDS,)))
     mixes(task(model=Shares(), dataset=counts))

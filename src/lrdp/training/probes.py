@@ -27,7 +27,7 @@ PROBE_ROWS = (2, 3)
 _PUBLIC_SEED, _OTHER_SEED = 11, 13
 _SEEDS = (_PUBLIC_SEED, *range(14, 24))
 _STIR, _LEAST_SIZE = 0.1, 0.1
-_LARGER = 7
+_NUMBERS = (7, -7)
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Probes:
         return Probes(as_weights(self.batch, dtype), tuple(as_weights(other, dtype) for other in self.others))
 
     def where(self, runs: Callable[[Any], bool]) -> Probes:
-        """Without such others as the model does not take, and with one of larger whole numbers where it takes any."""
-        larger = _with_larger_numbers(self.batch, runs)
-        others = (*self.others, larger) if larger is not self.batch else self.others
-        return Probes(self.batch, tuple(other for other in others if other is larger or runs(other)))
+        """Without such others as the model does not take, and with larger and smaller numbers where it takes any."""
+        numbers = (_with_number(self.batch, number, runs) for number in _NUMBERS)
+        further = tuple(other for other in numbers if other is not self.batch)
+        return Probes(self.batch, (*filter(runs, self.others), *further))
 
 
 def around(batch: Any) -> Probes:
@@ -58,19 +58,26 @@ def around(batch: Any) -> Probes:
     return Probes(batch, (tree_map(torch.zeros_like, batch), made_up(batch, _OTHER_SEED), moved))
 
 
-def _with_larger_numbers(batch: Any, runs: Callable[[Any], bool]) -> Any:
-    """``batch`` with numbers above 1 in every leaf of whole numbers in which the model takes them, as of counts.
+def _with_number(batch: Any, number: int, runs: Callable[[Any], bool]) -> Any:
+    """``batch`` with ``number`` in every leaf of whole numbers in which the model takes it, as of counts.
 
-    A largest count over the batch is 1 whichever of some zeros and ones is replaced. On a processor only: elsewhere a
+    The largest of some zeros and ones is 1, and the least is 0, whichever is replaced. On a processor only: elsewhere a
     number that no table has ends the process.
     """
     leaves, form = tree_flatten(batch)
     for place, leaf in enumerate(leaves):
-        counts = not (leaf.is_floating_point() or leaf.is_complex() or leaf.dtype is torch.bool)
-        tried = tree_unflatten([*leaves[:place], torch.full_like(leaf, _LARGER), *leaves[place + 1 :]], form)
-        if counts and leaf.device.type == "cpu" and runs(tried):
+        if not _holds(leaf, number) or leaf.device.type != "cpu":
+            continue
+        tried = tree_unflatten([*leaves[:place], torch.full_like(leaf, number), *leaves[place + 1 :]], form)
+        if runs(tried):
             batch, leaves = tried, tree_leaves(tried)
     return batch
+
+
+def _holds(leaf: Tensor, number: int) -> bool:
+    if leaf.is_floating_point() or leaf.is_complex() or leaf.dtype is torch.bool:
+        return False
+    return torch.iinfo(leaf.dtype).min <= number
 
 
 def public_records(task: Task) -> Any:
