@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lrdp.experiments.data.cache import kept
 from lrdp.experiments.data.conditioning import applied
+from lrdp.experiments.data.direct import DIRECT
 from lrdp.experiments.data.loading import Source, digest_of
 from lrdp.experiments.data.recipes import Recipe, recipe
 from lrdp.experiments.data.records import Records
@@ -31,6 +32,8 @@ def prepared(settings: DataSettings, places: Places) -> Prepared:
     Raises:
         InvalidInput: for an unknown name, and where data files, packages or space are missing.
     """
+    if settings.features in DIRECT:
+        return _direct(settings, places)
     making = _Making(settings, places, source(settings.data), recipe(settings.features))
     rows, labels, train = making.conditioned()
     lot = np.random.default_rng(_LOT).permutation(int(train.sum()))
@@ -38,6 +41,17 @@ def prepared(settings: DataSettings, places: Places) -> Prepared:
     parts = np.sort(lot[chosen:]), np.sort(lot[:chosen]), np.flatnonzero(train == 0)
     learned, chosen_by, reported = (Split(making.how.given(_at(rows, part)), _at(labels, part)) for part in parts)
     return Prepared(learned, chosen_by, reported, making.source.classes)
+
+
+def _direct(settings: DataSettings, places: Places) -> Prepared:
+    where = source(settings.data)
+    records = where.read(places.data).some(settings.most_train, settings.most_test)
+    rows, labels = DIRECT[settings.features](records, settings, places.data), torch.from_numpy(records.labels)
+    lot = np.random.default_rng(_LOT).permutation(records.train)
+    chosen = max(1, round(settings.validation * len(lot)))
+    parts = np.sort(lot[chosen:]), np.sort(lot[:chosen]), np.arange(records.train, len(labels))
+    splits = [Split(rows[torch.from_numpy(part)], labels[torch.from_numpy(part)]) for part in parts]
+    return Prepared(*splits, classes=where.classes)
 
 
 def _at(column: NDArray[Any], part: NDArray[np.int64]) -> Tensor:

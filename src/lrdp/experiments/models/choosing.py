@@ -43,6 +43,15 @@ class Choice:
         """Its entry."""
         return MODELS[self.kind]
 
+    def check_records(self, shape: tuple[int, ...]) -> None:
+        """Refuse records of another form, whose inputs have this shape."""
+        form = self.model.form
+        if len(shape) != form.dimensions:
+            raise InvalidInput(
+                f"{self.kind} takes {form.value}, {form.dimensions}-dimensional, got records of shape {shape}: name "
+                f"other features for its task; nothing was run."
+            )
+
     def wanted(self, shape: tuple[int, ...], classes: int, seed: int, data: Path) -> Wanted:
         """For records of this shape; ``data`` is where data sets lie, and public weights may."""
         beside = data / self.weights

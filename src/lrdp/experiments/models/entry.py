@@ -26,6 +26,11 @@ class Form(Enum):
     TOKENS = "tokens"
     """Two rows of whole numbers, so many in every record: word pieces, and a 1 for each that is the sentence's own."""
 
+    @property
+    def dimensions(self) -> int:
+        """Of one record's input."""
+        return {Form.FEATURES: 1, Form.TOKENS: 2, Form.PIXELS: 3}[self]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:

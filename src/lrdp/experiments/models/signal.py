@@ -1,4 +1,4 @@
-"""How much noise there is beside what is learnt, before anything is trained; and how long the paper's runs take."""
+"""How much noise there is beside what is learnt, before anything is trained; and what the paper says of its runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,3 @@ class PaperRun:
     def steps(self) -> int:
         """Local steps of one client over all rounds. An epoch leaves out the last, smaller batch."""
         return self.rounds * self.local_epochs * (self.share // self.batch_size)
-
-    def hours(self, step_seconds: float) -> float:
-        """On one core, one client after the other."""
-        return self.clients * self.steps * step_seconds / 3600

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lrdp.errors import InvalidInput
+from lrdp.experiments.models.signal import PaperRun
 from lrdp.experiments.study import decoded
 from lrdp.experiments.study.settings import laid_over
 
@@ -70,7 +71,10 @@ class Settings:
     """``baseline`` is the method that gaps are taken to. ``tuning_seed`` is none of ``seeds``.
 
     Args:
-        only_tasks: those that are run; none for all. ``only_methods`` as well.
+        name: of what is written.
+        only_tasks: those that are run; none for all. ``only_methods`` and ``only_models`` as well.
+        paper: by task, what the paper states of its run; noise and hours of the whole are those of that run.
+        stepped: the method whose first ``steps`` are measured, at the first ε.
         model: in place of every task's own; empty for none.
         steps: the first so many of a training, with the noise of the whole; 0 for the whole.
         ray: also run one cell of each task on Ray, with ledgers and verified rounds.
@@ -87,8 +91,12 @@ class Settings:
     tasks: Mapping[str, Subject]
     methods: Mapping[str, Method]
     models: Mapping[str, Mapping[str, Any]]
+    name: str = "utility"
     only_tasks: tuple[str, ...] = ()
     only_methods: tuple[str, ...] = ()
+    only_models: tuple[str, ...] = ()
+    paper: Mapping[str, PaperRun] = field(default_factory=dict)
+    stepped: str = ""
     model: str = ""
     steps: int = 0
     ray: bool = False
@@ -100,7 +108,12 @@ class Settings:
 
     @property
     def chosen_tasks(self) -> dict[str, Subject]:
-        return {name: self.tasks[name] for name in self.only_tasks or self.tasks}
+        names = [name for name in self.only_tasks or self.tasks if self.tasks[name].model in self._chosen_models]
+        return {name: self.tasks[name] for name in names}
+
+    @property
+    def _chosen_models(self) -> Collection[str]:
+        return self.only_models or self.models
 
     @property
     def chosen_methods(self) -> dict[str, Method]:
@@ -138,7 +151,15 @@ def read(tables: Mapping[str, Any]) -> Settings:
     methods = {*found.only_methods, *(each.rates_of for each in found.methods.values() if each.rates_of)}
     _known("only_tasks", found.only_tasks, found.tasks)
     _known("methods", {*methods, found.baseline, *([found.ledgered] if found.ledgered else [])}, found.methods)
+    _known("only_models", found.only_models, found.models)
+    _known("paper", found.paper, found.tasks)
+    _known("stepped", [found.stepped] if found.stepped else [], found.methods)
     _known("model", {*([found.model] if found.model else []), *(t.model for t in found.tasks.values())}, found.models)
+    if not found.chosen_tasks:
+        raise InvalidInput(
+            f"no task among {', '.join(found.only_tasks or found.tasks)} trains {' or '.join(found.only_models)}: "
+            f"nothing was run."
+        )
     if found.tuning_seed in found.seeds:
         raise InvalidInput(
             f"tuning_seed {found.tuning_seed} is one of seeds: rates would be chosen on the very randomness that they "
@@ -150,7 +171,9 @@ def read(tables: Mapping[str, Any]) -> Settings:
 def _fitted(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Tasks with what their model needs otherwise, such as other inputs or rates: its own table ``over``."""
     models, tasks = tables.get("models", {}), tables.get("tasks", {})
-    over = {name: models.get(tables.get("model") or task.get("model"), {}).get("over", {}) for name, task in tasks.items()}
+    over = {
+        name: models.get(tables.get("model") or task.get("model"), {}).get("over", {}) for name, task in tasks.items()
+    }
     return {**tables, "tasks": {name: laid_over(task, over[name]) for name, task in tasks.items()}}
 
 
