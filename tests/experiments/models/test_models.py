@@ -99,6 +99,7 @@ def test_all_clients_begin_with_the_same_weights_and_chance_elsewhere_goes_on_as
 def test_a_linear_head_begins_with_zeros(encoder):
     model, asked = wanted("linear", encoder)
     assert not any(values.any() for values in model.made(asked).parameters())
+    assert trained_size(model.made(asked)) - trained_size(model.made(replace(asked, bias=False))) == CLASSES
 
 
 @pytest.mark.parametrize("name", ["bert", "minilm-lora"])

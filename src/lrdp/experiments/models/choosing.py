@@ -28,11 +28,12 @@ MODELS: Final[Mapping[str, Model]] = {
 class Choice:
     """``kind`` is one of ``MODELS``. ``weights`` is a folder beside the data, any other, or a name of the hub.
 
-    Without weights a model starts from random numbers.
+    Without weights a model starts from random numbers. ``bias`` may be left out of a linear head.
     """
 
     kind: str
     weights: str = ""
+    bias: bool = True
 
     def __post_init__(self) -> None:
         if self.kind not in MODELS:
@@ -56,4 +57,4 @@ class Choice:
         """For records of this shape; ``data`` is where data sets lie, and public weights may."""
         beside = data / self.weights
         weights = None if not self.weights else beside if beside.is_dir() else self.weights
-        return Wanted(shape=shape, classes=classes, seed=seed, weights=weights)
+        return Wanted(shape=shape, classes=classes, seed=seed, weights=weights, bias=self.bias)

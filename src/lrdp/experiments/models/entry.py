@@ -37,13 +37,14 @@ class Wanted:
     """What a model is made for: the shape of one record's input, the number of classes, and weights to start from.
 
     ``weights`` is a folder, or a name of the Hugging Face hub, of a model that is public; None where it starts from
-    random numbers. ``seed`` makes these: they are public, the same for all clients.
+    random numbers. ``seed`` makes these: they are public, the same for all clients. ``bias`` is asked of linear heads.
     """
 
     shape: tuple[int, ...]
     classes: int
     seed: int
     weights: str | Path | None = None
+    bias: bool = True
 
 
 def _made_up(_: Wanted) -> Sequence[Any]:

@@ -11,9 +11,9 @@ from lrdp.experiments.models.entry import Form, Model, Wanted
 
 def _build(wanted: Wanted) -> nn.Module:
     """Zeros: of a convex loss the beginning does not matter, and nothing random has to be unlearnt."""
-    head = nn.Linear(prod(wanted.shape), wanted.classes)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
+    head = nn.Linear(prod(wanted.shape), wanted.classes, bias=wanted.bias)
+    for values in head.parameters():
+        nn.init.zeros_(values)
     return head
 
 

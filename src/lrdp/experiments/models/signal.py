@@ -38,5 +38,5 @@ class PaperRun:
 
     @property
     def steps(self) -> int:
-        """Local steps of one client over all rounds. An epoch leaves out the last, smaller batch."""
-        return self.rounds * self.local_epochs * (self.share // self.batch_size)
+        """Local steps of one client over all rounds. An epoch's last batch is smaller, and a step like the others."""
+        return self.rounds * self.local_epochs * math.ceil(self.share / self.batch_size)

@@ -45,13 +45,24 @@ class Plan:
         return Cell(NAME, {**values, "decimals": parts.decimals})
 
     def tuning(self, results: Results) -> list[Cell]:
-        """Every rate for every method, judged on validation data with a seed of its own."""
+        """Every rate for every method, judged on validation data with a seed of its own; a single one needs no look."""
         return [
             self._training(results, line, rate=rate, seed=self.settings.tuning_seed, tested=False)
             for line in self._lines()
-            if not self.settings.methods[line[1]].rates_of
-            for rate in self.settings.rates_of(self.settings.tasks[line[0]])
+            if self._tuned_by(line) == line[1] and self._tuned_at(line) == line[2]
+            if len(rates := self.settings.rates_of(self.settings.tasks[line[0]])) > 1
+            for rate in rates
         ]
+
+    def _tuned_at(self, line: tuple[str, str, float]) -> float:
+        """The ε whose rate a line takes: its own, but where the task names one."""
+        task, method, epsilon = self.settings.tasks[line[0]], self.settings.methods[line[1]], line[2]
+        return task.tuned_at if task.tuned_at in self.settings.epsilons_of(method, task) else epsilon
+
+    def _tuned_by(self, line: tuple[str, str, float]) -> str:
+        """The method whose rates a line takes: its own, but where it names another that is run, too."""
+        other = self.settings.methods[line[1]].rates_of
+        return other if other in self.settings.methods_of(self.settings.tasks[line[0]]) else line[1]
 
     def final(self, results: Results) -> list[Cell]:
         """The chosen rate with all seeds, and only here the test set."""
@@ -85,17 +96,16 @@ class Plan:
 
     def chosen_rate(self, results: Results, line: tuple[str, str, float]) -> float:
         """The best on validation data, of equals the smallest."""
-        task, method, epsilon = line
-        tuned = self.settings.methods[method].rates_of or method
-        rates = self.settings.rates_of(self.settings.tasks[task])
-        found = results.where(stage="tuning", task=task, method=tuned, epsilon=epsilon)
+        task, rates = line[0], self.settings.rates_of(self.settings.tasks[line[0]])
+        found = results.where(stage="tuning", task=task, method=self._tuned_by(line), epsilon=self._tuned_at(line))
         scores = {cell["rate"]: result["validation"] for cell, result in found}
-        return max(sorted(rates), key=lambda rate: scores[rate])
+        return max(sorted(rates), key=lambda rate: scores[rate]) if len(rates) > 1 else rates[0]
 
     def lines(self, task: str) -> Iterator[tuple[str, Method, float]]:
         """A task's methods, each with the ε at which it is run; 0 stands for no privacy."""
-        for name, method in self.settings.chosen_methods.items():
-            for epsilon in self.settings.epsilons_of(method):
+        subject = self.settings.tasks[task]
+        for name, method in self.settings.methods_of(subject).items():
+            for epsilon in self.settings.epsilons_of(method, subject):
                 yield name, method, epsilon
 
     def _lines(self) -> Iterator[tuple[str, str, float]]:

@@ -16,7 +16,9 @@ from lrdp.experiments.study.settings import laid_over
 class Subject:
     """What is learned: a data set, a model, and how long it is trained; ``figure`` is where its panel stands.
 
-    ``rates`` are the learning rates that every method is tried with: public, and the same for all.
+    ``rates`` are the learning rates that every method is tried with: public, and the same for all. They are tried at
+    every ε, or where that would take too long at ``tuned_at`` alone. ``methods`` and ``epsilons`` are the only ones
+    that it is run with; none for all.
     """
 
     title: str
@@ -27,6 +29,9 @@ class Subject:
     rates: tuple[float, ...]
     rounds: int
     local_steps: int
+    tuned_at: float = 0.0
+    methods: tuple[str, ...] = ()
+    epsilons: tuple[float, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -131,14 +136,24 @@ class Settings:
         """The learning rates that are tried."""
         return task.rates[: self.rates or None]
 
-    def epsilons_of(self, method: Method) -> tuple[float, ...]:
+    def methods_of(self, task: Subject) -> dict[str, Method]:
+        """Those that a task is run with."""
+        return {name: each for name, each in self.chosen_methods.items() if name in (task.methods or self.methods)}
+
+    def epsilons_of(self, method: Method, task: Subject) -> tuple[float, ...]:
         """Those at which it is run; 0 stands for no privacy."""
-        if not method.private:
-            return (0.0,)
-        return tuple(epsilon for epsilon in self.epsilons if epsilon in (method.epsilons or self.epsilons))
+        return _among(self.shown_epsilons(task), method.epsilons) if method.private else (0.0,)
+
+    def shown_epsilons(self, task: Subject) -> tuple[float, ...]:
+        """Those at which anything of a task is run."""
+        return _among(self.epsilons, task.epsilons)
 
     def seeds_of(self, method: Method) -> tuple[int, ...]:
         return self.seeds[: method.seeds or None]
+
+
+def _among(all_of_them: tuple[float, ...], only: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(each for each in all_of_them if each in (only or all_of_them))
 
 
 def read(tables: Mapping[str, Any]) -> Settings:
@@ -149,6 +164,7 @@ def read(tables: Mapping[str, Any]) -> Settings:
     """
     found = decoded(Settings, {**_fitted(tables), "as_read": dict(tables)}, "utility")
     methods = {*found.only_methods, *(each.rates_of for each in found.methods.values() if each.rates_of)}
+    methods |= {name for task in found.tasks.values() for name in task.methods}
     _known("only_tasks", found.only_tasks, found.tasks)
     _known("methods", {*methods, found.baseline, *([found.ledgered] if found.ledgered else [])}, found.methods)
     _known("only_models", found.only_models, found.models)

@@ -10,10 +10,10 @@ from typing import Any, Final
 from lrdp.experiments.study import Cell, Places, Results, Study
 from lrdp.experiments.utility.drawing import drawn
 from lrdp.experiments.utility.engines import ENGINES
+from lrdp.experiments.utility.first_steps import FirstSteps, measured, noise
 from lrdp.experiments.utility.mechanisms import check_parts, part
 from lrdp.experiments.utility.plan import Plan
 from lrdp.experiments.utility.settings import read
-from lrdp.experiments.utility.first_steps import FirstSteps, measured, noise
 from lrdp.experiments.utility.table import rows
 from lrdp.experiments.utility.trainees import choice_of
 from lrdp.experiments.utility.training import trained
