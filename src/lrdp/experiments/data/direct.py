@@ -15,8 +15,8 @@ from lrdp.experiments.data.settings import DataSettings
 
 
 def _pixels(records: Records, _settings: DataSettings, _data: Path) -> Tensor:
-    """Channels × height × width, from 0 to 1."""
-    return torch.from_numpy(records.pictures).movedim(-1, 1).float().div_(255).contiguous()
+    """Channels × height × width, scaled by constants that nobody's pictures went into."""
+    return torch.from_numpy(records.pictures).movedim(-1, 1).float().div_(255).sub_(0.5).div_(0.25).contiguous()
 
 
 def _tokens(records: Records, settings: DataSettings, data: Path) -> Tensor:

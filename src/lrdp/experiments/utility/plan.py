@@ -143,7 +143,7 @@ class Plan:
             "tested": tested,
             "private": method.private,
             "engine": method.engine,
-            "micro_batch": method.micro_batch,
+            "micro_batch": method.micro_batch if tested else 0,  # it changes the last bits alone, and the time
             "clients": self.settings.clients,
             "clip_norm": self.settings.clip_norm,
             "delta": self.settings.delta,
