@@ -56,8 +56,9 @@ class Plan:
 
     def _tuned_at(self, line: tuple[str, str, float]) -> float:
         """The ε whose rate a line takes: its own, but where the task names one."""
-        task, method, epsilon = self.settings.tasks[line[0]], self.settings.methods[line[1]], line[2]
-        return task.tuned_at if task.tuned_at in self.settings.epsilons_of(method, task) else epsilon
+        task, method, epsilon = line
+        named = self.settings.tasks[task].tuned_at
+        return named if named in [each for name, _, each in self.lines(task) if name == method] else epsilon
 
     def _tuned_by(self, line: tuple[str, str, float]) -> str:
         """The method whose rates a line takes: its own, but where it names another that is run, too."""
@@ -104,9 +105,9 @@ class Plan:
     def lines(self, task: str) -> Iterator[tuple[str, Method, float]]:
         """A task's methods, each with the ε at which it is run; 0 stands for no privacy."""
         subject = self.settings.tasks[task]
+        among = {0.0, *self.settings.shown_epsilons(subject)}
         for name, method in self.settings.methods_of(subject).items():
-            for epsilon in self.settings.epsilons_of(method, subject):
-                yield name, method, epsilon
+            yield from ((name, method, epsilon) for epsilon in self.settings.epsilons_of(method) if epsilon in among)
 
     def _lines(self) -> Iterator[tuple[str, str, float]]:
         for task in self.settings.chosen_tasks:

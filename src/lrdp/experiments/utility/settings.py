@@ -140,9 +140,9 @@ class Settings:
         """Those that a task is run with."""
         return {name: each for name, each in self.chosen_methods.items() if name in (task.methods or self.methods)}
 
-    def epsilons_of(self, method: Method, task: Subject) -> tuple[float, ...]:
+    def epsilons_of(self, method: Method) -> tuple[float, ...]:
         """Those at which it is run; 0 stands for no privacy."""
-        return _among(self.shown_epsilons(task), method.epsilons) if method.private else (0.0,)
+        return _among(self.epsilons, method.epsilons) if method.private else (0.0,)
 
     def shown_epsilons(self, task: Subject) -> tuple[float, ...]:
         """Those at which anything of a task is run."""
