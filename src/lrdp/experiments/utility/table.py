@@ -46,6 +46,7 @@ def _row(plan: Plan, results: Results, line: tuple[str, str, float], shown: floa
         "deviation": spread(list(scores.values())),
         "seeds": len(scores),
         **_gap(plan, results, line, shown, scores),
+        "control_gap": _control_gap(plan, results, line, scores),
         "test_set_error": error_of_test_set(mean, found[0][1]["tested"]),
         "test_records": found[0][1]["tested"],
         "validation": 100 * fmean(result["validation"] for _, result in found),
@@ -72,6 +73,13 @@ def _gap(
         return dict.fromkeys(names)
     found = gap(scores, theirs)
     return dict(zip(names, (found.mean, *found.paired, *found.independent), strict=True))
+
+
+def _control_gap(plan: Plan, results: Results, line: tuple[str, str, float], scores: dict[int, float]) -> float | None:
+    """Of a control to the method whose rates it takes, over the seeds that it was run with."""
+    other = plan.settings.methods[line[1]].rates_of
+    theirs = by_seed(results, line[0], other, line[2]) if other else {}
+    return gap(scores, theirs).mean if theirs else None
 
 
 def _noise(plan: Plan, results: Results, line: tuple[str, str, float]) -> dict[str, Any]:
