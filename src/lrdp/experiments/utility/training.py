@@ -21,6 +21,7 @@ from lrdp.experiments.utility.trainees import accuracy
 from lrdp.federation.layout import Layout
 from lrdp.integrity.fixed_point import MODEL, Model
 from lrdp.training import Execution, Task, check_gradients
+from lrdp.training.progress import Observe, silence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,8 @@ def tail_average(models: Sequence[Model]) -> Model:
     return np.asarray(np.mean(last, axis=0, dtype=np.float64), MODEL)
 
 
-def run_in_process(cell: Cell, held: Holdings) -> Trained:
-    """The rounds of a cell, in Flower's messages but without ledgers."""
+def run_in_process(cell: Cell, held: Holdings, observe: Observe = silence) -> Trained:
+    """The rounds of a cell, in Flower's messages but without ledgers; ``observe`` is told of every client's steps."""
     model = held.trainee.model()
     layout = Layout.of_model(model)
     first = layout.flat(dict(model.named_parameters()))
@@ -71,7 +72,7 @@ def run_in_process(cell: Cell, held: Holdings) -> Trained:
         dataset=held.clients[0],
         loss=held.trainee.loss,
         constants=constants(cell["rate"], cell["clip_norm"]),
-        execution=Execution(micro_batch=cell["micro_batch"] or None),
+        execution=Execution(micro_batch=cell["micro_batch"] or None, observe=observe),
         probes=held.trainee.probes,
     )
     if cell["private"]:  # once for all clients and rounds: what is checked is the code, not weights or records
