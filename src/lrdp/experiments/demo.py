@@ -14,7 +14,7 @@ import torch
 
 from lrdp.errors import InvalidInput
 from lrdp.experiments import digits
-from lrdp.experiments.hospitals import Hospitals
+from lrdp.experiments.demo_clients import Hospitals
 from lrdp.experiments.story import LEARNING_RATE, Story
 from lrdp.federation import Consortium, Order, RoundReport, Terms, found
 from lrdp.federation.dishonest import DishonestAverage
