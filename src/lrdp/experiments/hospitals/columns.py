@@ -13,6 +13,7 @@ from lrdp.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 _WIDEST: Final = 2.0  # spreads from the middle: a value beyond is as good as that
+_TINY: Final = 1e-9
 _LONGEST: Final = 4.0  # most records are shorter than that, and one that is not is cut for itself
 
 
@@ -50,4 +51,5 @@ def features(columns: Mapping[str, Column], table: Mapping[str, Floats]) -> NDAr
     """Of all columns, in their order; each record at most of length 2, by itself."""
     found = np.hstack([column.read(table[name]) for name, column in columns.items()])
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    return (found * np.minimum(1.0, _LONGEST / np.maximum(lengths, 1e-9)) / 2).astype(np.float32)
+    shares = np.minimum(1.0, _LONGEST / np.maximum(lengths, _TINY)) / 2
+    return np.asarray(found * shares, np.float32)

@@ -18,7 +18,13 @@ from typing import Any, Final
 from lrdp.errors import InvalidInput
 
 _MOST_SECONDS: Final = 600
-_OUT_OF_MEMORY: Final = ("MemoryError", "can't allocate memory", "cannot allocate memory", "failed to map", "OutOfReach")
+_OUT_OF_MEMORY: Final = (
+    "MemoryError",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "failed to map",
+    "OutOfReach",
+)
 _RATE, _CLIP, _SIGMA = 0.1, 1.0, 1.0  # of no consequence for memory
 
 
@@ -36,7 +42,9 @@ class Way:
 
     def __post_init__(self) -> None:
         if self.library not in _LIBRARIES:
-            raise InvalidInput(f"library must be one of {', '.join(_LIBRARIES)}, got {self.library!r}: nothing was run.")
+            raise InvalidInput(
+                f"library must be one of {', '.join(_LIBRARIES)}, got {self.library!r}: nothing was run."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,14 +135,13 @@ def _ours(job: Job, model: Any, records: tuple[Any, Any]) -> None:
         unaccounted_private_update,
     )
 
-    given = {"micro_batch": job.way.micro_batch} if job.way.micro_batch else {}
-    limit = {"memory_limit": f"{job.limit}B"} if job.limit and not given else {}
+    limit = f"{job.limit}B" if job.limit and not job.way.micro_batch else None
     task = Task(
         model=model,
         dataset=TensorRecords(*records),
         loss=CrossEntropy(classes=2),
         constants=PublicConstants(clip_norm=_CLIP, optimiser=Sgd(rate=Constant(rate=_RATE))),
-        execution=Execution(**given, **limit),
+        execution=Execution(micro_batch=job.way.micro_batch or None, memory_limit=limit),
     )
     step = FixedSizeGaussian(dataset_size=len(records[0]), batch_size=job.batch_size, noise_multiplier=_SIGMA)
     unaccounted_private_update(step, job.steps, task)

@@ -1,8 +1,9 @@
-"""What a model is asked, by kind of outcome: its records, its loss for each record alone, its scores and their metric."""
+"""What a model is asked, by kind of outcome: records, a loss for each record alone, scores and their metric."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -49,7 +50,10 @@ class YesOrNo:
 
     metric: str = "AUC"
     outputs: int = 2
-    loss: CrossEntropy = CrossEntropy(classes=2)
+
+    @property
+    def loss(self) -> CrossEntropy:
+        return CrossEntropy(classes=self.outputs)
 
     def columns(self, inputs: int) -> int:
         return inputs
@@ -79,7 +83,9 @@ class Hazard:
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
         inputs, events, at_risk = batch
         logits = model(inputs).squeeze(-1)
-        return (functional.binary_cross_entropy_with_logits(logits, events, reduction="none") * at_risk).sum(1)
+        losses: Tensor = functional.binary_cross_entropy_with_logits(logits, events, reduction="none")
+        summed: Tensor = (losses * at_risk).sum(1)
+        return summed
 
     def check(self, batch: Any) -> None:
         _, events, at_risk = batch
@@ -133,7 +139,7 @@ _FIRST_MODEL: Final = 2411
 
 
 def network(columns: int, hidden: tuple[int, ...], outputs: int) -> nn.Module:
-    """Linear layers with ReLU between; without ``hidden`` one that starts at zero. The same in every run, and public."""
+    """Linear layers with ReLU between; without ``hidden`` one that starts at zero. Public, the same in every run."""
     if not hidden:
         layer = nn.Linear(columns, outputs)
         nn.init.zeros_(layer.weight)
@@ -142,6 +148,6 @@ def network(columns: int, hidden: tuple[int, ...], outputs: int) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(_FIRST_MODEL)
         widths, layers = (columns, *hidden), list[nn.Module]()
-        for wide, narrow in zip(widths, widths[1:], strict=False):
+        for wide, narrow in pairwise(widths):
             layers += [nn.Linear(wide, narrow), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))

@@ -159,4 +159,3 @@ class Plan:
 
 def _once(cells: Iterable[Cell]) -> list[Cell]:
     return list({cell.key: cell for cell in cells}.values())
-

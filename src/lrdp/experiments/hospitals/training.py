@@ -41,6 +41,7 @@ def sites(cell: Cell, places: Places) -> dict[str, Any]:
     return {
         "patients": {name: int((found.sites == name).sum()) for name in found.site_names},
         "groups": {name: int(rows.sum()) for name, rows in groups.items()},
+        "members": {name: sorted({str(site) for site in found.sites[rows]}) for name, rows in groups.items()},
         "outcomes": {name: int(found.happened[rows].sum()) for name, rows in groups.items()},
         "columns": int(found.inputs.shape[1]),
     }

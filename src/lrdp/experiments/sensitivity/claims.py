@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lrdp.accounting import Accountant, SampledGaussian
+from lrdp.accounting import Accountant, Mechanism, SampledGaussian
 from lrdp.experiments.sensitivity.participation import Attendance, Counts
 
 Epsilons = NDArray[np.float64]
@@ -32,7 +32,7 @@ class Meter:
 
     def one(self, rounds: int) -> float:
         """0 for whoever never took part."""
-        history = {self.mechanism: rounds * self.local_steps} if rounds else {}
+        history: dict[Mechanism, int] = {self.mechanism: rounds * self.local_steps} if rounds else {}
         return self.accountant.epsilon(history, self.delta).epsilon
 
     def diluted(self, rate: float) -> Meter:

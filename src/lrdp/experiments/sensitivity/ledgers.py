@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from lrdp.accounting import Adjacency, Budget, RenyiAccountant, Training
+from lrdp.accounting import Adjacency, Budget, Mechanism, RenyiAccountant, Training
 from lrdp.experiments import digits
 from lrdp.experiments.demo import first_model
 from lrdp.experiments.demo_clients import Hospitals
@@ -150,7 +150,7 @@ def _books(small: Small, consortium: Consortium, chance: _Chance) -> Iterator[Bo
         with closing(consortium.client(name).ledger()) as ledger:
             answer, charged = ledger.answer(), dict(ledger.books.history)
             mechanism = ledger.policy.mechanism.costliest
-        history = {mechanism: trained * small.local_steps} if trained else {}
+        history: dict[Mechanism, int] = {mechanism: trained * small.local_steps} if trained else {}
         accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
         yield Book(
             client=name,
