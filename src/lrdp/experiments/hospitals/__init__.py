@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lrdp.experiments.hospitals.study import Hospitals
+    from lrdp.experiments.hospitals.stages import Hospitals
 
 __all__ = ["study"]
 
 
 def study(tables: Mapping[str, Any]) -> Hospitals:
     """The study of these settings. Loaded when asked for: a process with a memory limit imports this package, too."""
-    from lrdp.experiments.hospitals.study import study as made
+    from lrdp.experiments.hospitals.stages import study as made
 
     return made(tables)

@@ -59,10 +59,11 @@ class Plan:
         return {"dataset_size": records - spare, "batch_size": batch}
 
     def tuning(self, results: Results) -> list[Cell]:
-        """Every rate for every method and seed, judged on a third of the training records."""
+        """Every rate for every method and seed, judged on a third of the training records; not where there is one."""
         return [
             self._training(results, line, seed=seed, rate=rate, left_out=(), stage="tuning")
             for line in self.lines()
+            if len(self.settings.rates_of(line[0])) > 1
             for seed in self.settings.seeds_of(line[0])
             for rate in self.settings.rates_of(line[0])
         ]
@@ -86,7 +87,7 @@ class Plan:
         task, method, epsilon = line
         found = results.where(stage="tuning", task=task, method=method, epsilon=epsilon, seed=seed)
         scores = {cell["rate"]: result["overall"] or 0.0 for cell, result in found}
-        return max(sorted(self.settings.rates_of(task)), key=lambda rate: scores[rate])
+        return max(sorted(self.settings.rates_of(task)), key=lambda rate: scores.get(rate, 0.0))
 
     def machines(self, _: Results | None = None) -> list[Cell]:
         """Each way without a limit, to be measured, and at each limit; none where no limit is given."""
