@@ -34,6 +34,11 @@ FeatureFolder = Annotated[
 Results = Annotated[Path, typer.Option("--out", help="Where results go; what is there already is gone on with.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=64, help="How many cells run at a time.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few cells only, to see that it runs.")]
+Model = Annotated[str | None, typer.Option("--model", help="An entry of [models] in place of every task's own.")]
+Steps = Annotated[
+    int | None,
+    typer.Option("--steps", min=1, help="The first so many steps of a training, with the whole one's noise."),
+]
 
 
 def conduct(name: str, options: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
@@ -134,9 +139,35 @@ def _command(name: str, help_text: str) -> None:
 
 for _name, _help in {
     "memory": "Bytes per step: ours, Opacus and plain SGD (figure 1).",
-    "utility": "Accuracy against ε on images and text, beside Opacus's accountants (figures 2 and 3).",
     "sensitivity": "What clients, rounds, batches, participation and splits do to accuracy and to each client's ε.",
     "noise": "Noise multipliers for all tasks, ε and accountants; the frontier of cap, rows and noise.",
     "hospitals": "Natural hospitals: metric, ε and memory of each, and what leaving the small ones out does to them.",
 }.items():
     _command(_name, _help)
+
+
+@experiments_app.command("utility")
+def utility(
+    settings: SettingsFile = None,
+    changes: Changes = None,
+    model: Model = None,
+    steps: Steps = None,
+    data: DataFolder = Path("data"),
+    features: FeatureFolder = Path("build/features"),
+    out: Results = Path("build/experiments"),
+    jobs: Jobs = _CORES,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """Accuracy against ε on images and text, beside Opacus's accountants (figures 2 and 3)."""
+    given = {name: value for name, value in (("model", model), ("steps", steps)) if value is not None}
+    options = {
+        "settings": settings,
+        "data": data,
+        "features": features,
+        "out": out,
+        "jobs": jobs,
+        "quick": quick,
+        "as_json": as_json,
+    }
+    conduct("utility", options, {**read_changes(changes), **given})

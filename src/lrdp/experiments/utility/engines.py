@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ def opacus(desk: Desk, number: int) -> Mapping[str, Tensor]:
     loader = DPDataLoader(
         dataset=_Rows(desk.task.dataset), sample_rate=step.probability, generator=_generator(first.sampling.key())
     )
-    with _moved(desk.task.model) as (model, moved):
+    with _moved(desk.task.model) as (model, moved), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Full backward hook")  # its hooks, where the first layer is the only one
         private = GradSampleModule(model)
         optimiser = DPOptimizer(
             torch.optim.SGD(private.parameters(), desk.rate),

@@ -59,7 +59,8 @@ def step_of(given: Mapping[str, Any]) -> SampledGaussian:
 
 
 def _cap(given: Mapping[str, Any]) -> int:
-    return math.ceil(given["batch_size"] + given["cap_deviations"] * math.sqrt(given["batch_size"]))
+    batch_size, deviations = int(given["batch_size"]), float(given["cap_deviations"])
+    return math.ceil(batch_size + deviations * math.sqrt(batch_size))
 
 
 def calibrated(given: Mapping[str, Any]) -> dict[str, Any]:

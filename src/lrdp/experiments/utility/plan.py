@@ -81,15 +81,15 @@ class Plan:
         scores = {cell["rate"]: result["validation"] for cell, result in found}
         return max(sorted(rates), key=lambda rate: scores[rate])
 
-    def lines(self, task: str) -> Iterator[tuple[str, Method, float]]:
-        """A task's methods, each with the ε at which it is run; 0 stands for no privacy."""
+    def lines(self) -> Iterator[tuple[str, Method, float]]:
+        """The methods, each with the ε at which it is run; 0 stands for no privacy."""
         for name, method in self.settings.chosen_methods.items():
             for epsilon in self.settings.epsilons_of(method):
                 yield name, method, epsilon
 
     def _lines(self) -> Iterator[tuple[str, str, float]]:
         for task in self.settings.chosen_tasks:
-            for method, _, epsilon in self.lines(task):
+            for method, _, epsilon in self.lines():
                 yield task, method, epsilon
 
     def _planned(self, task: str) -> int:
@@ -116,7 +116,7 @@ class Plan:
             "tested": tested,
             "private": method.private,
             "engine": method.engine,
-            "micro_batch": method.micro_batch,
+            "micro_batch": method.micro_batch if tested else 0,  # it changes the last bits alone, and the time
             "clients": self.settings.clients,
             "clip_norm": self.settings.clip_norm,
             "delta": self.settings.delta,

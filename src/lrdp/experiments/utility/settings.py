@@ -150,7 +150,9 @@ def read(tables: Mapping[str, Any]) -> Settings:
 def _fitted(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Tasks with what their model needs otherwise, such as other inputs or rates: its own table ``over``."""
     models, tasks = tables.get("models", {}), tables.get("tasks", {})
-    over = {name: models.get(tables.get("model") or task.get("model"), {}).get("over", {}) for name, task in tasks.items()}
+    over = {
+        name: models.get(tables.get("model") or task.get("model"), {}).get("over", {}) for name, task in tasks.items()
+    }
     return {**tables, "tasks": {name: laid_over(task, over[name]) for name, task in tasks.items()}}
 
 

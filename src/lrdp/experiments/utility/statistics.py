@@ -49,7 +49,7 @@ def spread(values: list[float]) -> float | None:
     return stdev(values) if len(values) > 1 else None
 
 
-def test_set_error(percent: float, records: int) -> float:
+def error_of_test_set(percent: float, records: int) -> float:
     """√(p(1−p)/n) in points: what another test set of the same size would change."""
     share = percent / 100
     return 100 * math.sqrt(share * (1 - share) / records)

@@ -9,7 +9,7 @@ from typing import Any
 from lrdp.experiments.study import Results
 from lrdp.experiments.utility.plan import Plan, rows_of
 from lrdp.experiments.utility.settings import Method
-from lrdp.experiments.utility.statistics import gap, spread, test_set_error
+from lrdp.experiments.utility.statistics import error_of_test_set, gap, spread
 
 
 def rows(plan: Plan, results: Results) -> list[dict[str, Any]]:
@@ -17,7 +17,7 @@ def rows(plan: Plan, results: Results) -> list[dict[str, Any]]:
     return [
         _row(plan, results, (task, name, epsilon), shown)
         for task in plan.settings.chosen_tasks
-        for name, method, epsilon in plan.lines(task)
+        for name, method, epsilon in plan.lines()
         for shown in _shown(plan, method, epsilon)
     ]
 
@@ -46,7 +46,7 @@ def _row(plan: Plan, results: Results, line: tuple[str, str, float], shown: floa
         "deviation": spread(list(scores.values())),
         "seeds": len(scores),
         **_gap(plan, results, line, shown, scores),
-        "test_set_error": test_set_error(mean, found[0][1]["tested"]),
+        "test_set_error": error_of_test_set(mean, found[0][1]["tested"]),
         "test_records": found[0][1]["tested"],
         "validation": 100 * fmean(result["validation"] for _, result in found),
         "rate": values["rate"],

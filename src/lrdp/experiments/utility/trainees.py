@@ -41,14 +41,14 @@ class Trainee:
 
 
 def linear(entry: Mapping[str, Any], prepared: Prepared) -> Trainee:
-    """One layer on frozen features, from zero."""
-    _only(entry, ())
+    """One layer on frozen features, from zero; with ``bias``, or without."""
+    _only(entry, ("bias",))
     features = int(prepared.train.inputs.shape[1])
 
     def model() -> nn.Module:
-        made = nn.Linear(features, prepared.classes)
-        nn.init.zeros_(made.weight)
-        nn.init.zeros_(made.bias)
+        made = nn.Linear(features, prepared.classes, bias=bool(entry.get("bias", True)))
+        for parameter in made.parameters():
+            nn.init.zeros_(parameter)
         return made
 
     return Trainee(model=model, loss=CrossEntropy(classes=prepared.classes))

@@ -58,8 +58,7 @@ def judged(cell: Cell, held: Holdings, run: Trained) -> dict[str, Any]:
 def tail_average(models: Sequence[Model]) -> Model:
     """The mean of the last fifth, at least of one."""
     last = models[-math.ceil(len(models) / 5) :]
-    mean: Model = np.mean(last, axis=0, dtype=np.float64).astype(MODEL)
-    return mean
+    return np.asarray(np.mean(last, axis=0, dtype=np.float64), MODEL)
 
 
 def run_in_process(cell: Cell, held: Holdings, turns: Turns | None = None) -> Trained:

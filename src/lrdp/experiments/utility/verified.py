@@ -118,9 +118,7 @@ def verified(cell: Cell, places: Places, run: Run = in_ray) -> dict[str, Any]:
     return {**judged(cell, held, trained), "epsilon_ledgers": max(spent), "verified_rounds": len(trained.models)}
 
 
-def run_with_ledgers(
-    cell: Cell, places: Places, held: Holdings, folder: Path, run: Run
-) -> tuple[Trained, list[float]]:
+def run_with_ledgers(cell: Cell, places: Places, held: Holdings, folder: Path, run: Run) -> tuple[Trained, list[float]]:
     """The verified models, and each client's ε as its ledger has it."""
     names = [name_of(number) for number in range(cell["clients"])]
     consortium = found(folder / "consortium", dict.fromkeys(names, _training(cell)))
@@ -149,7 +147,9 @@ def run_with_ledgers(
 
 def _training(cell: Cell) -> Training:
     if cell["mechanism"]["sampling"] != _ABLE:
-        raise InvalidInput(f"policies are written for {_ABLE} sampling: take such a method as ledgered; nothing was run.")
+        raise InvalidInput(
+            f"policies are written for {_ABLE} sampling: take such a method as ledgered; nothing was run."
+        )
     return Training(
         dataset_size=cell["mechanism"]["dataset_size"],
         batch_size=cell["mechanism"]["batch_size"],
