@@ -89,7 +89,8 @@ class Plan:
             "batch_size": crowd.batch_size,
             "noise_multiplier": noise,
         }
-        values: dict[str, Any] = {"stage": "crowd", "pattern": pattern, "method": method, "accountant": parts.accountant}
+        values: dict[str, Any] = {"stage": "crowd", "pattern": pattern, "method": method}
+        values |= {"accountant": parts.accountant}
         values |= {name: getattr(crowd, name) for name in ("clients", "rounds", "local_steps", "seed")}
         values |= {"delta": self.settings.delta, "mechanism": mechanism, "takes_part": asdict(crowd.patterns[pattern])}
         return Cell(NAME, values)
