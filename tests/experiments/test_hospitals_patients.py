@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from experiments.small_hospitals import SIZES, write_heart
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from experiments.small_hospitals import SIZES, write_heart
 from lrdp.errors import InvalidInput
 from lrdp.experiments.hospitals.cohorts import Gathering, Outcome, Source, cohort, for_training
 from lrdp.experiments.hospitals.columns import Column, features

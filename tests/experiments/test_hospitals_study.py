@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-from experiments.small_hospitals import SIZES, places, run, small, write_heart
 
+from experiments.small_hospitals import SIZES, places, run, small, write_heart
 from lrdp.accounting import Adjacency, FixedSizeGaussian, PldAccountant, RenyiAccountant, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput
 from lrdp.experiments.hospitals import training
@@ -25,11 +25,16 @@ class Silence:
         self.ran.append(cell)
 
 
-@pytest.fixture
-def where(tmp_path):
-    training._patients.cache_clear()
-    write_heart(tmp_path / "data")
-    return places(tmp_path)
+@pytest.fixture(scope="module")
+def where(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hospitals")
+    write_heart(folder / "data")
+    return places(folder)
+
+
+@pytest.fixture(scope="module")
+def results(where):
+    return run(small(), where)
 
 
 def test_every_method_serves_every_hospital_and_a_second_run_has_nothing_to_do(where):
@@ -47,8 +52,7 @@ def test_every_method_serves_every_hospital_and_a_second_run_has_nothing_to_do(w
     assert not second.ran
 
 
-def test_each_hospital_spends_what_the_accountant_says_of_its_own_size(where):
-    results = run(small(), where)
+def test_each_hospital_spends_what_the_accountant_says_of_its_own_size(results):
     for row in small().rows(results):
         if row["method"] == "none" or row["training_records"] is None:
             continue
@@ -65,10 +69,9 @@ def test_each_hospital_spends_what_the_accountant_says_of_its_own_size(where):
         assert row["epsilon_spent"] == accountant.epsilon({step: 2}, 1e-5).epsilon <= 8.0
 
 
-def test_a_hospital_has_the_same_randomness_whoever_else_is_there(where):
-    """North's update with and without the tiny hospital, at the same rate, is the same to the bit."""
+def test_a_hospital_has_the_same_randomness_whoever_else_is_there(where, results):
+    """So that what changes without the tiny hospital is its absence, and nothing else."""
     study = small()
-    results = run(study, where)
     line = ("heart", "l-rdp", 8.0)
     cells = [study.plan.final_cell(results, line, 0, left_out) for left_out in ((), ("tiny",))]
     desks = []
