@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lrdp.experiments.data.cache import kept
 from lrdp.experiments.data.conditioning import applied
-from lrdp.experiments.data.loading import Source, digest_of
+from lrdp.experiments.data.loading import TASKS, Source, digest_of
 from lrdp.experiments.data.recipes import Recipe, recipe
 from lrdp.experiments.data.records import Records
 from lrdp.experiments.data.settings import DataSettings
@@ -60,18 +60,24 @@ class _Making:
             "components": self.settings.components,
             "length": self.settings.length,
             "packages": " ".join(f"{name}={version(name)}" for name in self.how.packages),
+            **{f"public {name}": TASKS[name].digest(self.places.data) for name in self.how.publics(self.settings)},
         }
         return kept(self.places.features, f"{self._name}-{self.settings.features}", told, self._condition)
 
     def _condition(self) -> list[Tensor]:
-        condition = self.how.condition(self.settings, self.places.data)
-        raw = kept(self.places.features, f"{self._name}-{self.how.backbone.name}", self._backbone_key, self._raw)
         labels = torch.from_numpy(self._records.labels)
         train = torch.arange(len(labels)) < self._records.train
-        return [applied(condition, torch.from_numpy(np.array(raw[0]))), labels, train.long()]
+        return [self._rows(), labels, train.long()]
+
+    def _rows(self) -> Tensor:
+        if self.how.condition is None:
+            return self._raw()[0]
+        raw = kept(self.places.features, f"{self._name}-{self.how.backbone.name}", self._backbone_key, self._raw)
+        rows = torch.from_numpy(np.array(raw[0]))
+        return applied(self.how.condition(self.settings, self.places.data, rows.shape[1:]), rows)
 
     def _raw(self) -> list[Tensor]:
-        return [self.how.backbone.rows(self._records, self.places.data)]
+        return [self.how.backbone.rows(self._records, self.settings, self.places.data)]
 
     @cached_property
     def _records(self) -> Records:

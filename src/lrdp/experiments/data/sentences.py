@@ -77,8 +77,10 @@ def _tokenizer(data: Path) -> Any:
 def _model(data: Path) -> Any:
     try:
         from transformers import AutoModel
+        from transformers.utils.logging import disable_progress_bar
     except ImportError:
         raise InvalidInput(
             "features of text need transformers: nothing was run; pip install 'lrdp[experiments]'."
         ) from None
+    disable_progress_bar()
     return AutoModel.from_pretrained(str(data / FOLDER), local_files_only=True, dtype=torch.float32).eval()
