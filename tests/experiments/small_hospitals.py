@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lrdp.experiments import hospitals
-from lrdp.experiments.study import Places, Results, read_settings
+from lrdp.experiments.study import Places, read_settings
 from lrdp.experiments.study.settings import laid_over
 
 SETTINGS = Path(__file__).parents[2] / "experiments" / "hospitals.toml"
@@ -47,12 +47,3 @@ def small(**changes):
 
 def places(folder):
     return Places(data=folder / "data", features=folder / "features", results=folder / "results")
-
-
-def run(study, where):
-    """All stages, without the store."""
-    results = Results()
-    for stage in study.stages:
-        for cell in stage(results):
-            results.add(cell, study.work(cell, where))
-    return results

@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.small_hospitals import SIZES, places, run, small, write_heart
+from experiments.small_hospitals import SIZES, places, small, write_heart
 from lrdp.accounting import Adjacency, FixedSizeGaussian, PldAccountant, RenyiAccountant, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput
 from lrdp.experiments.hospitals import training
 from lrdp.experiments.hospitals.machine import Job, Way, attempt
-from lrdp.experiments.study import conduct
+from lrdp.experiments.study import Results, Store, conduct
 
 
 class Silence:
@@ -33,13 +33,21 @@ def where(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def results(where):
-    return run(small(), where)
+def written(where):
+    return conduct(small(), where, 1, Silence())
 
 
-def test_every_method_serves_every_hospital_and_a_second_run_has_nothing_to_do(where):
-    first, second = Silence(), Silence()
-    written = conduct(small(), where, 1, first)
+@pytest.fixture(scope="module")
+def results(where, written):
+    """As they were kept."""
+    found = Results()
+    for stage in small().stages:
+        for cell in stage(found):
+            found.add(cell, Store(where.results).load(cell))
+    return found
+
+
+def test_every_method_serves_every_hospital(where, written):
     assert {path.name for path in written} >= {"hospitals.json", "hospitals.csv", "hospitals-left-out.png"}
     rows = json.loads((where.results / "hospitals.json").read_text())["rows"]
     served = {(row["method"], row["group"]): row for row in rows}
@@ -47,9 +55,14 @@ def test_every_method_serves_every_hospital_and_a_second_run_has_nothing_to_do(w
     assert {method for method, _ in served} == {"none", "l-rdp", "truncated"}
     assert served["l-rdp", "tiny"]["low_memory"] is True
     assert all(0 <= row["mean"] <= 1 for row in rows if row["mean"] is not None)
-    conduct(small(), where, 1, second)
-    assert first.ran
-    assert not second.ran
+
+
+def test_a_second_run_has_nothing_to_do_and_a_changed_setting_runs_its_own_cells_alone(where, written):
+    again, changed = Silence(), Silence()
+    conduct(small(), where, 1, again)
+    assert not again.ran
+    conduct(small(seeds=[0, 1, 2], only_tasks=["heart"], tasks={"heart": {"methods": ["none"]}}), where, 1, changed)
+    assert {cell["seed"] for cell in changed.ran} == {2}
 
 
 def test_each_hospital_spends_what_the_accountant_says_of_its_own_size(results):
