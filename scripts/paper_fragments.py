@@ -76,10 +76,7 @@ def parameters(rows: Rows) -> list[str]:
             for row in own
             if (row["task"], row["parameter"], row["value"]) == place[:3]
         }
-        cells = [
-            f"{row['accuracy']:.2f} ± {row['deviation'] or 0:.2f} ({row['noise_on_mean']:.4f}; {row['epsilon_mean']:.2f})"
-            for row in map(found.__getitem__, columns)
-        ]
+        cells = [_accuracy(found[column]) for column in columns]
         lines.append([place[0], place[1].replace("_", " "), f"{place[2]:g}" + " (base)" * bool(place[3]), *cells])
     return table(heads, lines)
 
@@ -113,6 +110,11 @@ def claims(rows: Rows) -> list[str]:
         if row["table"] == "claims"
     ]
     return table(heads, lines)
+
+
+def _accuracy(row: Row) -> str:
+    spread, noise = row["deviation"] or 0, row["noise_on_mean"]
+    return f"{row['accuracy']:.2f} ± {spread:.2f} ({noise:.4f}; {row['epsilon_mean']:.2f})"
 
 
 def _epsilon(row: Row) -> str:
