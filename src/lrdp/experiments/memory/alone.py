@@ -58,7 +58,7 @@ def measured(order: Order) -> dict[str, Any]:
     records = Pictures(setting.records, NETWORKS[setting.model].shape, setting.seed)
     forget_process_peak()
     before = process_peak()
-    with contestants.contestant(method, setting, records) as steps:
+    with warnings.catch_warnings(action="ignore"), contestants.contestant(method, setting, records) as steps:
         found = _MEASURES[order.measure](partial(steps, order.sizes))
     return {"before": before, **found}
 
@@ -102,7 +102,6 @@ _MEASURES: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {"live": _live
 
 def main() -> None:
     """Exit code 2 and a sentence on stderr where the order cannot be carried out."""
-    warnings.simplefilter("ignore")
     try:
         order = Order(**json.load(sys.stdin))
         _settle(order.method["malloc"])

@@ -200,7 +200,7 @@ def _batches(setting: Setting, records: Pictures, sizes: Sequence[int]) -> DataL
     """Which records, given how many: uniformly, which is what Poisson sampling comes to."""
     source = np.random.default_rng([setting.seed, len(sizes)])
     drawn = [source.choice(setting.records, size, replace=False).tolist() for size in sizes]
-    return DataLoader(records, batch_sampler=drawn)  # type: ignore[arg-type]
+    return DataLoader(records, batch_sampler=drawn, collate_fn=lambda columns: columns)  # type: ignore[arg-type]
 
 
 def _model(setting: Setting) -> torch.nn.Module:

@@ -7,16 +7,20 @@ from dataclasses import asdict
 
 from lrdp.experiments.memory.contestants import Method, poisson_sizes
 from lrdp.experiments.memory.settings import Settings
+from lrdp.experiments.memory.traces import rows_of
 from lrdp.experiments.study import Cell
 
 NAME = "memory"
+_FIRST_REPLAY = 100  # the parts before are those of the measured steps
+_STEADY = 2  # the first step makes what all others find: a trace is of the second
 
 
 def measured_cells(settings: Settings) -> list[Cell]:
-    """Bytes per step of each contestant."""
-    return [
-        cell for name in settings.contestants for cell in (*process_cells(settings, name), *live_cells(settings, name))
-    ]
+    """Bytes per step of each contestant, and traces of those that are replayed; what takes longest comes last."""
+    replayed = dict.fromkeys(run.contestant for run in settings.replay.runs.values())
+    traces = [cell for name in replayed for cell in trace_cells(settings, name).values()]
+    live = [cell for name in settings.contestants for cell in live_cells(settings, name)]
+    return [*live, *traces, *(cell for name in settings.contestants for cell in process_cells(settings, name))]
 
 
 def process_cells(settings: Settings, name: str) -> Iterator[Cell]:
@@ -45,6 +49,40 @@ def asked_sizes(settings: Settings, method: Method) -> Iterator[list[int]]:
         yield poisson_sizes(settings.setting(), steps, part) if poisson else [settings.batch_size] * steps
 
 
+def replayed_sizes(settings: Settings, seed: int) -> list[int]:
+    """A long sequence of Poisson batches."""
+    return poisson_sizes(settings.setting(), settings.replay.steps, _FIRST_REPLAY + seed)
+
+
+def trace_cells(settings: Settings, name: str) -> dict[int, Cell]:
+    """By size: for batches in so many pieces the smallest and the largest, and one more to check by."""
+    method = settings.methods[name]
+    sizes = [settings.batch_size]
+    if method.sampling == "poisson":
+        ends = [size for pieces in pieces_needed(settings, method) for size in recorded_sizes(settings, method, pieces)]
+        sizes = sorted({*ends, settings.replay.checked})
+    return {size: cell_for(settings, "trace", name, [size] * _STEADY, 0) for size in sizes}
+
+
+def pieces_needed(settings: Settings, method: Method) -> list[int]:
+    """In how many pieces batches of the replays are computed."""
+    sizes = {size for seed in range(settings.replay.seeds) for size in replayed_sizes(settings, seed)}
+    sizes |= {settings.batch_size, settings.replay.checked}
+    sizes |= {run.first for run in settings.replay.runs.values() if settings.methods[run.contestant] == method}
+    return sorted({len(rows_of(size, method.micro_batch)) for size in sizes - {0}})
+
+
+def recorded_sizes(settings: Settings, method: Method, pieces: int) -> tuple[int, int]:
+    """The two batches in so many equal pieces between which, or near which, all others in as many pieces lie."""
+    low, high = settings.replay.recorded
+    split = [rows_of(size, method.micro_batch) for size in range(low, high + 1)]
+    rows = {each for batch in split if len(batch) == pieces for each in batch}
+    rows = {each for each in rows if len(rows_of(pieces * each, method.micro_batch)) == pieces}
+    many = max(rows, default=method.micro_batch)
+    few = min(rows - {many}, default=max(1, many - 1))
+    return pieces * few, pieces * many
+
+
 def cell_for(settings: Settings, measure: str, name: str, sizes: Sequence[int], part: int) -> Cell:
     """One measurement in one process."""
     values = {
@@ -55,5 +93,27 @@ def cell_for(settings: Settings, measure: str, name: str, sizes: Sequence[int], 
         "setting": asdict(settings.setting(part)),
         "sizes": list(sizes),
         "alone": settings.alone,
+    }
+    return Cell(NAME, values)
+
+
+def replay_cells(settings: Settings) -> list[Cell]:
+    """Steps that are sent through the model of the allocator; sequences of equal batches are all the same."""
+    return [
+        _replay_cell(settings, name, seed)
+        for name, run in settings.replay.runs.items()
+        for seed in range(settings.replay.seeds if run.sampling == "poisson" else 1)
+    ]
+
+
+def _replay_cell(settings: Settings, name: str, seed: int) -> Cell:
+    run = settings.replay.runs[name]
+    values = {
+        "measure": "reserved",
+        "replay": name,
+        "seed": seed,
+        "steps": settings.replay.steps,
+        "run": asdict(run),
+        "traces": sorted(cell.key for cell in trace_cells(settings, run.contestant).values()),
     }
     return Cell(NAME, values)

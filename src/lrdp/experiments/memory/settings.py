@@ -13,6 +13,35 @@ from lrdp.experiments.study import decoded
 
 
 @dataclass(frozen=True, kw_only=True)
+class Run:
+    """Steps to replay: whose, of which sizes, on which card. A ``card_gb`` or ``first`` batch of 0 is none."""
+
+    contestant: str
+    sampling: str
+    expandable: bool = False
+    card_gb: int = 0
+    first: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """As in the TOML, which says what they mean."""
+
+    steps: int
+    seeds: int
+    recorded: tuple[int, ...]
+    checked: int
+    runs: Mapping[str, Run]
+
+    def __post_init__(self) -> None:
+        if len(self.recorded) != 2 or not 1 <= self.recorded[0] < self.recorded[1]:
+            raise InvalidInput(
+                f"replay.recorded must be two sizes, the smaller first, got {list(self.recorded)}: a line has two "
+                f"points; nothing was run."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """As in the TOML, which says what they mean."""
 
@@ -25,10 +54,11 @@ class Settings:
     alone: bool
     contestants: tuple[str, ...]
     methods: Mapping[str, Method]
+    replay: Replay
 
     def __post_init__(self) -> None:
         _known("model", self.model, NETWORKS)
-        for name in self.contestants:
+        for name in (*self.contestants, *(run.contestant for run in self.replay.runs.values())):
             _known("a contestant", name, self.methods)
             _known(f"the engine of {name!r}", self.methods[name].engine, ENGINES)
         if not 1 <= self.steps_per_cell <= self.steps:
@@ -39,9 +69,7 @@ class Settings:
 
     def setting(self, part: int = 0) -> Setting:
         """What contestants have in common; each part of a contestant's steps has randomness of its own."""
-        return Setting(
-            model=self.model, records=self.records, batch_size=self.batch_size, seed=1000 * self.seed + part
-        )
+        return Setting(model=self.model, records=self.records, batch_size=self.batch_size, seed=1000 * self.seed + part)
 
     @property
     def parts(self) -> list[int]:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from lrdp.experiments.memory.alone import Order, measured, measured_alone
-from lrdp.experiments.memory.plan import NAME, measured_cells
+from lrdp.experiments.memory.drawing import drawn
+from lrdp.experiments.memory.plan import NAME, measured_cells, replay_cells
+from lrdp.experiments.memory.replaying import replayed
 from lrdp.experiments.memory.settings import Settings, settings_from
-from lrdp.experiments.study import Cell, Places, Results
+from lrdp.experiments.memory.tables import table
+from lrdp.experiments.study import Cell, Places, Results, Store
 from lrdp.experiments.study.cells import Record
 from lrdp.experiments.study.conducting import Rows
 
@@ -33,16 +36,18 @@ class MemoryStudy:
 
     @property
     def stages(self) -> Sequence[Callable[[Results], Sequence[Cell]]]:
-        """Measurements."""
-        return [lambda _: measured_cells(self.plan)]
+        """Measurements, then replays."""
+        return [lambda _: measured_cells(self.plan), lambda _: replay_cells(self.plan)]
 
-    def work(self, cell: Cell, places: Places) -> Record:  # noqa: ARG002
-        """What a process found."""
+    def work(self, cell: Cell, places: Places) -> Record:
+        """What a process found, or what a card would have reserved."""
+        if cell["measure"] == "reserved":
+            return replayed(self.plan, self.plan.replay.runs[cell["replay"]], cell["seed"], Store(places.results))
         order = Order(measure=cell["measure"], method=cell["method"], setting=cell["setting"], sizes=cell["sizes"])
         return measured_alone(order) if cell["alone"] else measured(order)
 
-    def rows(self, results: Results) -> Rows:  # noqa: ARG002
-        return []
+    def rows(self, results: Results) -> Rows:
+        return table(self.plan, results)
 
-    def draw(self, results: Results, folder: Path) -> Sequence[Path]:  # noqa: ARG002
-        return []
+    def draw(self, results: Results, folder: Path) -> Sequence[Path]:
+        return drawn(self.plan, results, folder)
