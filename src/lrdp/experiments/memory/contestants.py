@@ -173,6 +173,8 @@ class Counting:
 
 
 ENGINES: Final[Mapping[str, Engine]] = {"plain": plain, "opacus": opacus, "ours": ours}
+DRAW_THEIR_OWN: Final = ("ours",)
+"""Engines that no size can be asked of."""
 
 
 def _mechanism(method: Method, setting: Setting) -> SampledGaussian:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from lrdp.experiments.memory.contestants import Method, poisson_sizes
+from lrdp.errors import InvalidInput
+from lrdp.experiments.memory.contestants import DRAW_THEIR_OWN, Method, poisson_sizes
 from lrdp.experiments.memory.settings import Settings
 from lrdp.experiments.memory.traces import rows_of
 from lrdp.experiments.study import Cell
@@ -33,7 +34,7 @@ def live_cells(settings: Settings, name: str) -> Iterator[Cell]:
     """All steps; where sizes are asked for, each distinct one once, and the first twice to see that it repeats."""
     method = settings.methods[name]
     asked = list(asked_sizes(settings, method))
-    if method.sampling == "poisson":
+    if method.engine not in DRAW_THEIR_OWN:
         distinct = sorted({size for sizes in asked for size in sizes})
         distinct.append(distinct[0])
         each = settings.steps_per_cell
@@ -79,7 +80,12 @@ def recorded_sizes(settings: Settings, method: Method, pieces: int) -> tuple[int
     rows = {each for batch in split if len(batch) == pieces for each in batch}
     rows = {each for each in rows if len(rows_of(pieces * each, method.micro_batch)) == pieces}
     many = max(rows, default=method.micro_batch)
-    few = min(rows - {many}, default=max(1, many - 1))
+    few = min(rows - {many}, default=many - 1)
+    if few < 1 or len(rows_of(pieces * few, method.micro_batch)) != pieces:
+        raise InvalidInput(
+            f"micro-batches of {method.micro_batch} are too small to replay: of {pieces} pieces all have as many rows, "
+            f"so that other sizes do not follow from two; nothing was run."
+        )
     return pieces * few, pieces * many
 
 

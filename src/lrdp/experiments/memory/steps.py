@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lrdp.experiments.memory.contestants import DRAW_THEIR_OWN
 from lrdp.experiments.memory.plan import asked_sizes, live_cells, process_cells
 from lrdp.experiments.memory.settings import Settings
 from lrdp.experiments.study import Results
@@ -19,8 +20,8 @@ class Series:
 
     @property
     def flatness(self) -> float:
-        """The largest over the smallest."""
-        return max(self.values) / min(self.values)
+        """The largest over the smallest, which is a byte at least."""
+        return max(self.values) / max(1, min(self.values))
 
 
 def live_series(settings: Settings, results: Results, name: str) -> Series:
@@ -28,7 +29,7 @@ def live_series(settings: Settings, results: Results, name: str) -> Series:
     found = [results.of(cell) for cell in live_cells(settings, name)]
     sizes = [size for record in found for size in record["sizes"]]
     peaks = [peak for record in found for peak in record["live"]]
-    if settings.methods[name].sampling != "poisson":
+    if settings.methods[name].engine in DRAW_THEIR_OWN:
         return Series(sizes=sizes, values=peaks)
     by_size = dict(zip(sizes, peaks, strict=True))
     taken = [size for part in asked_sizes(settings, settings.methods[name]) for size in part]

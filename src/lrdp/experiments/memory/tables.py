@@ -37,7 +37,7 @@ def _measured(settings: Settings, results: Results, kind: str) -> Rows:
     for name, found in series.items():
         row = _row(kind, name, settings.methods[name].malloc, found)
         if plain is not None:
-            row["over_plain"] = round(max(found.values) / max(plain.values), 4)
+            row["over_plain"] = round(max(found.values) / max(1, *plain.values), 4)
         if kind == "live":
             row["repeat_differs_by"] = round(repeats(settings, results, name), 6)
         rows.append(row | _bars(settings, name, row))
