@@ -23,7 +23,7 @@ _MIB: Final = 1 << 20
 SMALLEST: Final = 512
 SMALL: Final = _MIB
 SMALL_SEGMENT, LARGE_SEGMENT, OWN_SEGMENT_FROM, ROUNDED_TO = 2 * _MIB, 20 * _MIB, 10 * _MIB, 2 * _MIB
-_ALL: Final = 1 << 62
+UNLIMITED: Final = 1 << 62
 
 
 @dataclass(eq=False)
@@ -52,7 +52,7 @@ class CachingAllocator:
     """``reserved`` is what the card has lost to it; a ``capacity`` is the card's own memory."""
 
     expandable: bool = False
-    capacity: int = _ALL
+    capacity: int = UNLIMITED
     reserved: int = 0
     allocated: int = 0
     _small: Pool = field(default_factory=lambda: Pool(small=True))

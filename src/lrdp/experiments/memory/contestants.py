@@ -23,7 +23,7 @@ from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.sampling import EMPTY, Draw, Sampler
 
-Done = Callable[[int], object]
+Done = Callable[[int], None]
 """Is told the number of records of a step that has ended."""
 
 RATE, CLIP, SIGMA = 0.01, 1.0, 1.0

@@ -13,34 +13,45 @@ from lrdp.experiments.study import Cell
 
 NAME = "memory"
 _FIRST_REPLAY = 100  # the parts before are those of the measured steps
+_LIVE_SIZES = 9
 _STEADY = 2  # the first step makes what all others find: a trace is of the second
 
 
 def measured_cells(settings: Settings) -> list[Cell]:
-    """Bytes per step of each contestant, and traces of those that are replayed; what takes longest comes last."""
+    """Bytes per step of each contestant, and traces of those that are replayed.
+
+    First parts come first: what a run has when it is stopped is then the same study of fewer steps.
+    """
     replayed = dict.fromkeys(run.contestant for run in settings.replay.runs.values())
     traces = [cell for name in replayed for cell in trace_cells(settings, name).values()]
     live = [cell for name in settings.contestants for cell in live_cells(settings, name)]
-    return [*live, *traces, *(cell for name in settings.contestants for cell in process_cells(settings, name))]
+    process = [cell for name in settings.contestants for cell in process_cells(settings, name)]
+    return sorted([*live, *traces, *process], key=lambda cell: int(cell["part"]))
 
 
 def process_cells(settings: Settings, name: str) -> Iterator[Cell]:
-    """All steps, without a profiler."""
+    """Steps without a profiler; of a contestant that takes long, perhaps fewer."""
+    most = settings.process_steps.get(name, settings.steps)
     for part, sizes in enumerate(asked_sizes(settings, settings.methods[name])):
-        yield cell_for(settings, "process", name, sizes, part)
+        if part * settings.steps_per_cell < most:
+            yield cell_for(settings, "process", name, sizes, part)
 
 
 def live_cells(settings: Settings, name: str) -> Iterator[Cell]:
-    """All steps; where sizes are asked for, each distinct one once, and the first twice to see that it repeats."""
+    """All steps; where sizes are asked for, some of them, and the first one twice to see that it repeats."""
     method = settings.methods[name]
-    asked = list(asked_sizes(settings, method))
-    if method.engine not in DRAW_THEIR_OWN:
-        distinct = sorted({size for sizes in asked for size in sizes})
-        distinct.append(distinct[0])
-        each = settings.steps_per_cell
-        asked = [distinct[start : start + each] for start in range(0, len(distinct), each)]
-    for part, sizes in enumerate(asked):
-        yield cell_for(settings, "live", name, sizes, part)
+    if method.engine in DRAW_THEIR_OWN:
+        for part, sizes in enumerate(asked_sizes(settings, method)):
+            yield cell_for(settings, "live", name, sizes, part)
+        return
+    sizes = live_sizes(settings) if method.sampling == "poisson" else [settings.batch_size]
+    yield cell_for(settings, "live", name, [*sizes, sizes[0]], 0)
+
+
+def live_sizes(settings: Settings) -> list[int]:
+    """Evenly between those that are recorded for replays; what lives is all but a straight line between two of them."""
+    low, high = settings.replay.recorded
+    return sorted({round(low + (high - low) * place / (_LIVE_SIZES - 1)) for place in range(_LIVE_SIZES)})
 
 
 def asked_sizes(settings: Settings, method: Method) -> Iterator[list[int]]:

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from lrdp.errors import InvalidInput, OutOfReach
-from lrdp.experiments.memory.caching import Block, CachingAllocator
+from lrdp.experiments.memory.caching import UNLIMITED, Block, CachingAllocator
 from lrdp.experiments.memory.contestants import Method
 from lrdp.experiments.memory.plan import recorded_sizes, replayed_sizes, trace_cells
 from lrdp.experiments.memory.settings import Run, Settings
@@ -27,14 +27,13 @@ def replayed(settings: Settings, run: Run, seed: int, store: Store) -> dict[str,
     error = difference(traces[settings.replay.checked], trace_at(settings.replay.checked)) if len(traces) > 1 else 0.0
     if error > _LARGEST_DIFFERENCE:
         raise InvalidInput(
-            f"a batch of {settings.replay.checked} as found between others differs from the recorded one by {error:.2%} "
-            f"of what lives: nothing follows from such traces."
+            f"a batch of {settings.replay.checked}, as found between others, differs from the recorded one by "
+            f"{error:.2%} of what lives: nothing follows from such traces."
         )
     poisson = run.sampling == "poisson"
     sizes = replayed_sizes(settings, seed) if poisson else [settings.batch_size] * settings.replay.steps
     asked = [run.first, *sizes] if run.first else sizes
-    capacity = {"capacity": run.card_gb * _GIGABYTE} if run.card_gb else {}
-    allocator = CachingAllocator(expandable=run.expandable, **capacity)
+    allocator = CachingAllocator(expandable=run.expandable, capacity=run.card_gb * _GIGABYTE or UNLIMITED)
     reserved = reserved_bytes(allocator, weights_of(settings.model), asked, trace_at)
     return {
         "reserved": reserved[len(asked) - len(sizes) :],

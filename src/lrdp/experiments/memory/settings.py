@@ -53,6 +53,7 @@ class Settings:
     seed: int
     alone: bool
     contestants: tuple[str, ...]
+    process_steps: Mapping[str, int]
     methods: Mapping[str, Method]
     replay: Replay
 
@@ -61,10 +62,11 @@ class Settings:
         for name in (*self.contestants, *(run.contestant for run in self.replay.runs.values())):
             _known("a contestant", name, self.methods)
             _known(f"the engine of {name!r}", self.methods[name].engine, ENGINES)
+        for name in self.process_steps:
+            _known("a contestant of process_steps", name, self.methods)
         if not 1 <= self.steps_per_cell <= self.steps:
             raise InvalidInput(
-                f"steps_per_cell must lie between 1 and steps={self.steps}, got {self.steps_per_cell}: "
-                f"nothing was run."
+                f"steps_per_cell must lie between 1 and steps={self.steps}, got {self.steps_per_cell}: nothing was run."
             )
 
     def setting(self, part: int = 0) -> Setting:

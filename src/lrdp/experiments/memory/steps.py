@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from lrdp.experiments.memory.contestants import DRAW_THEIR_OWN
 from lrdp.experiments.memory.plan import asked_sizes, live_cells, process_cells
 from lrdp.experiments.memory.settings import Settings
@@ -25,19 +27,20 @@ class Series:
 
 
 def live_series(settings: Settings, results: Results, name: str) -> Series:
-    """By the allocator's count, beyond what lived before the first step."""
+    """By the allocator's count, beyond what lived before the first step; sizes between two measured ones, between."""
     found = [results.of(cell) for cell in live_cells(settings, name)]
     sizes = [size for record in found for size in record["sizes"]]
     peaks = [peak for record in found for peak in record["live"]]
     if settings.methods[name].engine in DRAW_THEIR_OWN:
         return Series(sizes=sizes, values=peaks)
-    by_size = dict(zip(sizes, peaks, strict=True))
+    by_size = dict(sorted(zip(sizes, peaks, strict=True)))
     taken = [size for part in asked_sizes(settings, settings.methods[name]) for size in part]
-    return Series(sizes=taken, values=[by_size[size] for size in taken])
+    between = np.interp(taken, list(by_size), list(by_size.values()))
+    return Series(sizes=taken, values=[round(value) for value in between])
 
 
 def repeats(settings: Settings, results: Results, name: str) -> float:
-    """By how much two steps of the same size differ, relatively: the reason why each size is measured once."""
+    """By how much two steps of the same size differ, relatively: a size need not be measured again."""
     seen: dict[int, list[int]] = {}
     for cell in live_cells(settings, name):
         record = results.of(cell)

@@ -1,8 +1,9 @@
 """The allocations of one step, in order, for any size of its batch.
 
 A trace is recorded at two sizes; every allocation's bytes lie on a straight line in the rows of its piece, so all other
-sizes follow. ``moves`` has a number for each: a block that is allocated is its bytes, and a block that is freed is minus
-its place among those allocated, counted from 1. ``pieces`` are the places in ``moves`` at which a piece of the batch ends.
+sizes follow. ``moves`` has a number for each: a block that is allocated is its bytes, and a block that is freed is
+minus its place among those allocated, counted from 1. ``pieces`` are the places in ``moves`` at which a piece of the
+batch ends.
 """
 
 from __future__ import annotations
