@@ -1,5 +1,7 @@
 """The model of a CUDA card's allocator: cases worked by hand, and a slow one that keeps nothing but intervals."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -150,7 +152,7 @@ def test_blocks_never_overlap_and_all_bytes_are_accounted_for(moves):
             elif held:
                 allocator.give_back(held.pop(-move % len(held)))
             spans = sorted((id(block.pool), block.address, block.address + block.size) for block in held)
-            assert all(one[0] != next_[0] or one[2] <= next_[1] for one, next_ in zip(spans, spans[1:], strict=False))
+            assert all(one[0] != next_[0] or one[2] <= next_[1] for one, next_ in pairwise(spans))
             free = sum(size for pool in (allocator._small, allocator._large) for size, _, _ in pool.free)
             assert allocator.allocated == sum(block.size for block in held)
             assert allocator.reserved == allocator.allocated + free

