@@ -112,6 +112,17 @@ def test_the_paper_s_tasks_take_as_many_steps_as_it_states():
         assert task.steps == epochs * math.ceil(task.records / task.batch_size)
 
 
+@pytest.mark.skipif(not shipped("utility").exists(), reason="the settings of utility are not here")
+def test_the_other_tasks_are_those_that_utility_trains():
+    tasks = study(read_settings(shipped("noise"), quick=False)).plan.tasks
+    trained = read_settings(shipped("utility"), quick=False)["tasks"]
+    ours = {name: task for name, task in tasks.items() if task.setting != "paper"}
+    assert set(ours) == set(trained)
+    for name, task in ours.items():
+        expected = trained[name]["batch_size"], trained[name]["rounds"] * trained[name]["local_steps"]
+        assert (task.batch_size, task.steps) == expected
+
+
 class Quiet:
     def stage(self, cells, kept):
         pass
