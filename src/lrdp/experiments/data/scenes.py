@@ -33,6 +33,5 @@ def _photographs() -> list[Any]:
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
-    with get_sample_data("grace_hopper.jpg") as file:
-        portrait = Image.open(file).convert("RGB")
+    portrait = Image.open(get_sample_data("grace_hopper.jpg", asfileobj=False)).convert("RGB")
     return [*map(Image.fromarray, load_sample_images().images), portrait]
