@@ -33,7 +33,7 @@ class EfficientNetLite:
     def __call__(self, pictures: Tensor) -> Tensor:
         """The last maps, averaged over places."""
         large = functional.interpolate((pictures - _MIDDLE) / _SCALE, (SIDE, SIDE), mode="bicubic")
-        # Twice as fast where the processor has it; a row differs by some hundredths of its distance to the mean.
+        # 1.6 times as fast on some processors. On 200 pictures the error was 6.5% of their distance to the mean.
         with torch.autocast("cpu", torch.bfloat16):
             maps: Tensor = self._model.extract_features(large.contiguous(memory_format=torch.channels_last))
         return maps.float().mean((2, 3))

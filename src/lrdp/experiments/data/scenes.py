@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -29,9 +30,10 @@ def scenes(count: int = SCENES, seed: int = 0) -> NDArray[np.uint8]:
 
 
 def _photographs() -> list[Any]:
-    from matplotlib.cbook import get_sample_data
+    from matplotlib import get_data_path
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
-    portrait = Image.open(get_sample_data("grace_hopper.jpg", asfileobj=False)).convert("RGB")
+    with Image.open(Path(get_data_path()) / "sample_data" / "grace_hopper.jpg") as image:
+        portrait = image.convert("RGB")
     return [*map(Image.fromarray, load_sample_images().images), portrait]
