@@ -41,15 +41,15 @@ class Trainee:
 
 
 def linear(entry: Mapping[str, Any], prepared: Prepared) -> Trainee:
-    """One layer on frozen features, from zero; with ``bias``, or without."""
+    """One layer on frozen features, or on bare pixels, from zero; with ``bias``, or without."""
     _only(entry, ("bias",))
-    features = int(prepared.train.inputs.shape[1])
+    shape = prepared.train.inputs.shape[1:]
 
     def model() -> nn.Module:
-        made = nn.Linear(features, prepared.classes, bias=bool(entry.get("bias", True)))
+        made = nn.Linear(shape.numel(), prepared.classes, bias=bool(entry.get("bias", True)))
         for parameter in made.parameters():
             nn.init.zeros_(parameter)
-        return made
+        return made if len(shape) == 1 else nn.Sequential(nn.Flatten(), made)
 
     return Trainee(model=model, loss=CrossEntropy(classes=prepared.classes))
 
