@@ -29,9 +29,9 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 from torch.nn import functional
-from training_models import vgg11
 
 from lrdp.accounting import Budget, Training
+from lrdp.experiments.models.vgg11 import vgg11
 from lrdp.federation import InProcessGrid, Node, Order, Terms, VerifiedAverage, found, private_client_app
 from lrdp.training import Constant, CrossEntropy, Sgd, TensorRecords, keep_freed_blocks
 

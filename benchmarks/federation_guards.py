@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from flwr.app import ArrayRecord
-from training_models import vgg11
 
 from lrdp.accounting import Budget, Training
+from lrdp.experiments.models.vgg11 import vgg11
 from lrdp.federation import Consortium, InProcessGrid, LocalTask, Node, RoundReport, Terms, VerifiedAverage, found
 from lrdp.federation.forwarding import guarded_client_app
 from lrdp.training import CrossEntropy, Execution, TensorRecords

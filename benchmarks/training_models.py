@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lrdp.experiments.models.vgg11 import vgg11
+from lrdp.experiments.networks import small_cnn
+
 
 class BertMini(nn.Module):
     def __init__(self, entries: int = 30522, width: int = 256, steps: int = 64, blocks: int = 4) -> None:
@@ -46,22 +49,6 @@ class Block(nn.Module):
         hidden = self.first(hidden + self.out(attended))
         normed: Tensor = self.second(hidden + self.down(functional.gelu(self.up(hidden))))
         return normed
-
-
-def vgg11() -> nn.Module:
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(32, width), nn.ReLU()] if width else []
-        layers += [] if width else [nn.MaxPool2d(2)]
-        channels = width or channels
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, 10))
-
-
-def small_cnn() -> nn.Module:
-    first = [nn.Conv2d(1, 16, 8, 2, padding=2), nn.ReLU(), nn.MaxPool2d(2, 1)]
-    second = [nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1), nn.Flatten()]
-    return nn.Sequential(*first, *second, nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 class Residual(nn.Module):

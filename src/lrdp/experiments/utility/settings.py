@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lrdp.errors import InvalidInput
+from lrdp.experiments.models.signal import PaperRun
 from lrdp.experiments.study import decoded
 from lrdp.experiments.study.settings import laid_over
 
@@ -15,7 +16,9 @@ from lrdp.experiments.study.settings import laid_over
 class Subject:
     """What is learned: a data set, a model, and how long it is trained; ``figure`` is where its panel stands.
 
-    ``rates`` are the learning rates that every method is tried with: public, and the same for all.
+    ``rates`` are the learning rates that every method is tried with: public, and the same for all. They are tried at
+    every ε, or where that would take too long at ``tuned_at`` alone. ``methods`` and ``epsilons`` are the only ones
+    that it is run with; none for all.
     """
 
     title: str
@@ -26,6 +29,9 @@ class Subject:
     rates: tuple[float, ...]
     rounds: int
     local_steps: int
+    tuned_at: float = 0.0
+    methods: tuple[str, ...] = ()
+    epsilons: tuple[float, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -70,7 +76,10 @@ class Settings:
     """``baseline`` is the method that gaps are taken to. ``tuning_seed`` is none of ``seeds``.
 
     Args:
-        only_tasks: those that are run; none for all. ``only_methods`` as well.
+        name: of what is written.
+        only_tasks: those that are run; none for all. ``only_methods`` and ``only_models`` as well.
+        paper: by task, what the paper states of its run; noise and hours of the whole are those of that run.
+        stepped: the method whose first ``steps`` are measured, at the first ε.
         model: in place of every task's own; empty for none.
         steps: the first so many of a training, with the noise of the whole; 0 for the whole.
         ray: also run one cell of each task on Ray, with ledgers and verified rounds.
@@ -87,8 +96,12 @@ class Settings:
     tasks: Mapping[str, Subject]
     methods: Mapping[str, Method]
     models: Mapping[str, Mapping[str, Any]]
+    name: str = "utility"
     only_tasks: tuple[str, ...] = ()
     only_methods: tuple[str, ...] = ()
+    only_models: tuple[str, ...] = ()
+    paper: Mapping[str, PaperRun] = field(default_factory=dict)
+    stepped: str = ""
     model: str = ""
     steps: int = 0
     ray: bool = False
@@ -100,7 +113,12 @@ class Settings:
 
     @property
     def chosen_tasks(self) -> dict[str, Subject]:
-        return {name: self.tasks[name] for name in self.only_tasks or self.tasks}
+        names = [name for name in self.only_tasks or self.tasks if self.tasks[name].model in self._chosen_models]
+        return {name: self.tasks[name] for name in names}
+
+    @property
+    def _chosen_models(self) -> Collection[str]:
+        return self.only_models or self.models
 
     @property
     def chosen_methods(self) -> dict[str, Method]:
@@ -118,14 +136,24 @@ class Settings:
         """The learning rates that are tried."""
         return task.rates[: self.rates or None]
 
+    def methods_of(self, task: Subject) -> dict[str, Method]:
+        """Those that a task is run with."""
+        return {name: each for name, each in self.chosen_methods.items() if name in (task.methods or self.methods)}
+
     def epsilons_of(self, method: Method) -> tuple[float, ...]:
         """Those at which it is run; 0 stands for no privacy."""
-        if not method.private:
-            return (0.0,)
-        return tuple(epsilon for epsilon in self.epsilons if epsilon in (method.epsilons or self.epsilons))
+        return _among(self.epsilons, method.epsilons) if method.private else (0.0,)
+
+    def shown_epsilons(self, task: Subject) -> tuple[float, ...]:
+        """Those at which anything of a task is run."""
+        return _among(self.epsilons, task.epsilons)
 
     def seeds_of(self, method: Method) -> tuple[int, ...]:
         return self.seeds[: method.seeds or None]
+
+
+def _among(all_of_them: tuple[float, ...], only: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(each for each in all_of_them if each in (only or all_of_them))
 
 
 def read(tables: Mapping[str, Any]) -> Settings:
@@ -136,9 +164,18 @@ def read(tables: Mapping[str, Any]) -> Settings:
     """
     found = decoded(Settings, {**_fitted(tables), "as_read": dict(tables)}, "utility")
     methods = {*found.only_methods, *(each.rates_of for each in found.methods.values() if each.rates_of)}
+    methods |= {name for task in found.tasks.values() for name in task.methods}
     _known("only_tasks", found.only_tasks, found.tasks)
     _known("methods", {*methods, found.baseline, *([found.ledgered] if found.ledgered else [])}, found.methods)
+    _known("only_models", found.only_models, found.models)
+    _known("paper", found.paper, found.tasks)
+    _known("stepped", [found.stepped] if found.stepped else [], found.methods)
     _known("model", {*([found.model] if found.model else []), *(t.model for t in found.tasks.values())}, found.models)
+    if not found.chosen_tasks:
+        raise InvalidInput(
+            f"no task among {', '.join(found.only_tasks or found.tasks)} trains {' or '.join(found.only_models)}: "
+            f"nothing was run."
+        )
     if found.tuning_seed in found.seeds:
         raise InvalidInput(
             f"tuning_seed {found.tuning_seed} is one of seeds: rates would be chosen on the very randomness that they "

@@ -45,7 +45,7 @@ def holdings(cell: Cell, places: Places) -> Holdings:
 def _holdings(asked: str, places: Places, count: int) -> Holdings:
     given = json.loads(asked)
     data = loaded(given["data"], places)
-    made = trainee(given["model"], data)
+    made = trainee(given["model"], data, given["seed"], places.data)
     shares = dealt(data.train.labels, given["clients"], given["seed"])
     records = tuple(check_records(made.records(data.train, share[:count]), made.loss) for share in shares)
     return Holdings(trainee=made, data=data, clients=records)

@@ -7,26 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lrdp.experiments.study import Cell, Places, Results
-from lrdp.experiments.utility import plan as plans
+from lrdp.experiments.study import Cell, Places, Results, Study
 from lrdp.experiments.utility.drawing import drawn
 from lrdp.experiments.utility.engines import ENGINES
-from lrdp.experiments.utility.mechanisms import calibrated, check_parts, part
+from lrdp.experiments.utility.first_steps import FirstSteps, measured, noise
+from lrdp.experiments.utility.mechanisms import check_parts, part
 from lrdp.experiments.utility.plan import Plan
 from lrdp.experiments.utility.settings import read
-from lrdp.experiments.utility.shares import loaded
 from lrdp.experiments.utility.table import rows
+from lrdp.experiments.utility.trainees import choice_of
 from lrdp.experiments.utility.training import trained
 from lrdp.experiments.utility.verified import verified
 
 
-def study(tables: Mapping[str, Any]) -> Utility:
-    """The study of these settings; raises InvalidInput where they do not fit together."""
+def study(tables: Mapping[str, Any]) -> Study:
+    """The study of these settings, or of the first steps of it; raises InvalidInput where they do not fit together."""
     settings = read(tables)
     for method in settings.chosen_methods.values():
         check_parts(method.sampling, method.accountant)
         part(ENGINES, method.engine, "engine")
-    return Utility(Plan(settings))
+    for entry in settings.models.values():
+        choice_of(entry)
+    return FirstSteps(Plan(settings)) if settings.steps else Utility(Plan(settings))
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Utility:
 
     @property
     def name(self) -> str:
-        return plans.NAME
+        return self.plan.settings.name
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -60,19 +62,9 @@ class Utility:
         return drawn(self.plan.settings, self.rows(results), folder)
 
 
-def _sizes(cell: Cell, places: Places) -> Mapping[str, Any]:
-    data = loaded(cell["data"], places)
-    sizes = {name: len(getattr(data, name).labels) for name in ("train", "validation", "test")}
-    return {**sizes, "classes": data.classes, "shape": list(data.train.inputs.shape[1:])}
-
-
-def _noise(cell: Cell, _: Places) -> Mapping[str, Any]:
-    return calibrated(cell.values)
-
-
 _WORK: Final[dict[str, Callable[[Cell, Places], Mapping[str, Any]]]] = {
-    "data": _sizes,
-    "noise": _noise,
+    "data": measured,
+    "noise": noise,
     "tuning": trained,
     "final": trained,
     "verified": verified,

@@ -17,13 +17,13 @@ def rows(plan: Plan, results: Results) -> list[dict[str, Any]]:
     return [
         _row(plan, results, (task, name, epsilon), shown)
         for task in plan.settings.chosen_tasks
-        for name, method, epsilon in plan.lines()
-        for shown in _shown(plan, method, epsilon)
+        for name, method, epsilon in plan.lines(task)
+        for shown in _shown(plan, task, method, epsilon)
     ]
 
 
-def _shown(plan: Plan, method: Method, epsilon: float) -> Iterator[float]:
-    yield from (epsilon,) if method.private else plan.settings.epsilons
+def _shown(plan: Plan, task: str, method: Method, epsilon: float) -> Iterator[float]:
+    yield from (epsilon,) if method.private else plan.settings.shown_epsilons(plan.settings.tasks[task])
 
 
 def by_seed(results: Results, task: str, method: str, epsilon: float) -> dict[int, float]:

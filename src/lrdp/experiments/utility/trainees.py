@@ -1,12 +1,11 @@
-"""Which model, which loss, which records: one value for each entry of the table of models.
-
-A new kind of model is one more function here; nothing that trains has to know of it.
-"""
+"""Which model, which loss, which records: what an entry of the table of models comes to for a task's data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,11 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lrdp.errors import InvalidInput
 from lrdp.experiments.data import Prepared, Split
-from lrdp.training import CrossEntropy, Dataset, TensorRecords
+from lrdp.experiments.models import Choice, Form
+from lrdp.experiments.study import decoded
+from lrdp.training import Dataset, TensorRecords
 
-_ROWS_AT_ONCE: Final = 4096
+_ROWS_AT_ONCE: Final = {Form.FEATURES: 4096, Form.PIXELS: 256, Form.TOKENS: 64}
+_OVER: Final = "over"
+"""What a model changes of a task; settings.py has laid it there already."""
 
 
 def _rows(split: Split, numbers: NDArray[np.int64]) -> TensorRecords:
@@ -36,38 +38,30 @@ class Trainee:
     model: Callable[[], nn.Module]
     loss: Callable[..., Tensor]
     records: Callable[[Split, NDArray[np.int64]], Dataset] = _rows
-    rows_at_once: int = _ROWS_AT_ONCE
+    rows_at_once: int
     probes: Sequence[Any] = ()
 
 
-def linear(entry: Mapping[str, Any], prepared: Prepared) -> Trainee:
-    """One layer on frozen features, or on bare pixels, from zero; with ``bias``, or without."""
-    _only(entry, ("bias",))
-    shape = prepared.train.inputs.shape[1:]
-
-    def model() -> nn.Module:
-        made = nn.Linear(shape.numel(), prepared.classes, bias=bool(entry.get("bias", True)))
-        for parameter in made.parameters():
-            nn.init.zeros_(parameter)
-        return made if len(shape) == 1 else nn.Sequential(nn.Flatten(), made)
-
-    return Trainee(model=model, loss=CrossEntropy(classes=prepared.classes))
+def choice_of(entry: Mapping[str, Any]) -> Choice:
+    """The model that an entry of the table of models names."""
+    return decoded(Choice, {name: value for name, value in entry.items() if name != _OVER}, "a model")
 
 
-KINDS: Final[dict[str, Callable[[Mapping[str, Any], Prepared], Trainee]]] = {"linear": linear}
+def trainee(entry: Mapping[str, Any], prepared: Prepared, seed: int, data: Path) -> Trainee:
+    """For these records, with first weights from ``seed``, or from public ones that may lie beside the data.
 
-
-def trainee(entry: Mapping[str, Any], prepared: Prepared) -> Trainee:
-    """What an entry of the table of models stands for; ``kind`` is its one key that all have."""
-    kind = entry.get("kind")
-    if kind not in KINDS:
-        raise InvalidInput(f"a model's kind must be one of {', '.join(KINDS)}, got {kind!r}: nothing was run.")
-    return KINDS[kind](entry, prepared)
-
-
-def _only(entry: Mapping[str, Any], known: Sequence[str]) -> None:
-    if unknown := sorted(set(entry) - {"kind", "over", *known}):
-        raise InvalidInput(f"a model of kind {entry['kind']} has no {unknown[0]!r}: nothing was run.")
+    Raises:
+        InvalidInput: where there is no such model, or it takes records of another form.
+    """
+    choice, shape = choice_of(entry), tuple(prepared.train.inputs.shape[1:])
+    choice.check_records(shape)
+    wanted = choice.wanted(shape, prepared.classes, seed, data)
+    return Trainee(
+        model=partial(choice.model.made, wanted),
+        loss=choice.model.loss(wanted),
+        rows_at_once=_ROWS_AT_ONCE[choice.model.form],
+        probes=choice.model.probes(wanted),
+    )
 
 
 @torch.no_grad()

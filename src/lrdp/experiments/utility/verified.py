@@ -136,7 +136,7 @@ def run_with_ledgers(cell: Cell, places: Places, held: Holdings, folder: Path, r
             strategy=VerifiedAverage(terms),
             recipe=Clients(folder=consortium.folder, cell=json.dumps(cell.values), places=places),
             nodes=len(names),
-            parameters={name: values.detach().numpy() for name, values in first.named_parameters()},
+            parameters=watch.layout.arrays(watch.layout.flat(dict(first.named_parameters()))),
             rounds=cell["rounds"],
             evaluate=watch.evaluate,
             log=folder / "logs",
