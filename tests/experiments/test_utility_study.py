@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from experiments.small_study import SETTINGS, places, run, small, use_made_up
 from lrdp.errors import InvalidInput
 from lrdp.experiments import utility
 from lrdp.experiments.study import Results, conduct, read_settings
@@ -13,7 +14,6 @@ from lrdp.experiments.study.settings import laid_over
 from lrdp.experiments.utility import opacus_noise
 from lrdp.experiments.utility.statistics import error_of_test_set, gap, interval
 from lrdp.experiments.utility.table import rows
-from small_utility import SETTINGS, places, run, small, use_made_up
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.small_study import CLASSES, FEATURES, made_up, places, run, small, use_made_up
 from experiments_data import write_mnist
 from lrdp.errors import InvalidInput
 from lrdp.experiments.study import Cell
@@ -19,7 +20,6 @@ from lrdp.experiments.utility.verified import run_with_ledgers, verified
 from lrdp.federation import simulation
 from lrdp.federation.layout import Layout
 from lrdp.federation.simulation import in_one_process
-from small_utility import CLASSES, FEATURES, made_up, places, run, small, use_made_up
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_on_ray_the_models_are_the_same_bits(tmp_path):
     where = places(tmp_path)
     where.data.mkdir()
     write_mnist(where.data, train=371, test=60)
-    pixels = {"mnist": {"data": {"features": "pixels", "most_train": 0}}}
-    study = small(ray=True, only_methods=["l-rdp"], seeds=[0], rates=1, tasks=pixels)
+    features = {"mnist": {"data": {"components": 7, "most_train": 0}}}
+    study = small(ray=True, only_methods=["l-rdp"], seeds=[0], rates=1, tasks=features)
     results = run(study, where)
     ((cell, found),) = results.where(stage="verified")
     assert found["verified_rounds"] == cell["rounds"] == 3

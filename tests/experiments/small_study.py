@@ -10,7 +10,7 @@ from lrdp.experiments.study import Places, Results, read_settings
 from lrdp.experiments.study.settings import laid_over
 from lrdp.experiments.utility import shares
 
-SETTINGS = Path(__file__).parents[1] / "experiments" / "utility.toml"
+SETTINGS = Path(__file__).parents[2] / "experiments" / "utility.toml"
 FEATURES, CLASSES, RECORDS = 7, 3, 333
 CHANGES = {
     "clients": 3,
