@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lrdp.experiments.models.vgg11 import vgg11
+from lrdp.experiments.networks import small_cnn
 
 
 class BertMini(nn.Module):
@@ -48,12 +49,6 @@ class Block(nn.Module):
         hidden = self.first(hidden + self.out(attended))
         normed: Tensor = self.second(hidden + self.down(functional.gelu(self.up(hidden))))
         return normed
-
-
-def small_cnn() -> nn.Module:
-    first = [nn.Conv2d(1, 16, 8, 2, padding=2), nn.ReLU(), nn.MaxPool2d(2, 1)]
-    second = [nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1), nn.Flatten()]
-    return nn.Sequential(*first, *second, nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 class Residual(nn.Module):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from training_models import Workload
 from training_steps import Figures, fixed, padded, peak_bytes, private_step, processor_seconds, task
 
 from lrdp.accounting import TruncatedPoissonGaussian
+from lrdp.experiments.memory.measuring import forget_process_peak, process_peak
 from lrdp.training import return_large_blocks
 from lrdp.training.clipping import coefficients
 from lrdp.training.keystream import Keystream
@@ -23,17 +22,6 @@ from lrdp.training.local_steps import LocalSteps, prepared
 from lrdp.training.noise import Noise
 from lrdp.training.rounding import clip_target
 from lrdp.training.sampling import sampler_for, uniform_subset
-
-
-def process_peak() -> int:
-    """The most memory this process ever had resident, in kB, since it last forgot."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
-def forget_process_peak() -> None:
-    """What ran before in this process, such as a baseline, must not hide growth."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def flatness(work: Workload, steps: int, rows: int) -> Figures:
@@ -52,7 +40,7 @@ def flatness(work: Workload, steps: int, rows: int) -> Figures:
         peaks = [peak_bytes(step) for _ in range(steps)]
     before, after = residents[9], residents[-1]
     print(f"  {work.name}, {steps} steps of {rows} rows: live {min(peaks) / 1e6:.2f} to {max(peaks) / 1e6:.2f} MB")
-    print(f"  process peak {before / 1e3:.1f} MB after 10 steps, {after / 1e3:.1f} MB after {steps}")
+    print(f"  process peak {before / 1e6:.1f} MB after 10 steps, {after / 1e6:.1f} MB after {steps}")
     return {
         "memory_flatness": max(peaks) / min(peaks),
         "flatness_steps": steps,

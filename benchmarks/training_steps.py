@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 from training_baselines import CLIP, RATE, SIGMA, Step
 from training_models import Workload
 
 from lrdp.accounting import FixedSizeGaussian, SampledGaussian, TruncatedPoissonGaussian
+from lrdp.experiments.memory.measuring import live_peaks, recorded
 from lrdp.training import Constant, CrossEntropy, Execution, PublicConstants, Sgd, Task, TensorRecords
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import LocalSteps, Randomness
@@ -22,15 +23,12 @@ Figures = dict[str, float]
 
 def peak_bytes(step: Step) -> int:
     """The most bytes that lived at once within a step, beyond those before it."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+
+    def run(done: Callable[[int], None]) -> None:
         step()
-    results: Any = recorded.profiler
-    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
-    live = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        live += event.nbytes()
-        most = max(most, live)
-    return most
+        done(0)
+
+    return live_peaks(recorded(run)[1])[0]
 
 
 def processor_seconds(step: Step) -> float:

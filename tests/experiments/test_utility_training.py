@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from experiments.small_study import CLASSES, FEATURES, made_up, places, run, small, use_made_up
+from experiments_data import write_mnist
 from lrdp.errors import InvalidInput
 from lrdp.experiments.study import Cell
 from lrdp.experiments.utility import opacus_noise
@@ -66,18 +67,21 @@ def test_another_seed_gives_other_models_and_a_difference_is_an_error(final, whe
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # Ray's processes stand back behind all others
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_on_ray_the_models_are_the_same_bits(tmp_path):
-    """On digits that are made where they are needed: another process knows nothing of a test's data."""
+    """From files, since another process knows nothing of a test's data."""
     pytest.importorskip("ray")
-    from experiments.tiny_files import tiny_mnist
-
     where = places(tmp_path)
-    tiny_mnist(where.data)
-    study = small(ray=True, only_methods=["l-rdp"], seeds=[0], rates=1)
+    where.data.mkdir()
+    write_mnist(where.data, train=371, test=60)
+    features = {"mnist": {"data": {"components": 7, "most_train": 0}}}
+    study = small(ray=True, only_methods=["l-rdp"], seeds=[0], rates=1, tasks=features)
     results = run(study, where)
-    (found,) = (result for _, result in results.where(stage="verified"))
-    assert found["verified_rounds"] == 3
+    ((cell, found),) = results.where(stage="verified")
+    assert found["verified_rounds"] == cell["rounds"] == 3
+    assert found["models_sha256"] == cell["expected"]
+    assert found["epsilon_ledgers"] <= 8.0
 
 
 def test_a_policy_of_other_noise_is_refused(final, where, tmp_path):

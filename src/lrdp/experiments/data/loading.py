@@ -89,7 +89,8 @@ def arrays(path: Path, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
         InvalidInput: naming the file, where it is damaged or lacks one.
     """
     try:
-        with np.load(path, allow_pickle=False) as opened:
+        # Opened here: numpy leaves a file open that it cannot read.
+        with files.opened(path) as file, np.load(file, allow_pickle=False) as opened:
             return [opened[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, MemoryError) as problem:
         raise _damaged(path, problem) from None

@@ -112,7 +112,8 @@ def _outcomes(study: Study, cells: Sequence[Cell], places: Places, jobs: int) ->
         running: dict[Future[tuple[Record, float]], Cell] = {}
         for cell in cells:
             running[start(_timed, study, cell, places)] = cell
-            if len(running) > jobs:  # few are waiting at a time, so that an interrupt leaves none to be finished
+            # Few are waiting at a time, so that an interrupt leaves none to be finished; alone, it has ended already.
+            if len(running) > jobs or jobs == 1:
                 yield from _ended(running)
         while running:
             yield from _ended(running)

@@ -6,7 +6,7 @@ study's models are those that clients with ledgers and tags would have got, to t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,15 +48,25 @@ class Researcher:
         return frame(_KIND, (), (pack_values(whole.values, point),))
 
 
-def averaged(clients: Sequence[Researcher], first: Model, rounds: int) -> Iterator[Model]:
-    """The model after each round, to which all contribute alike.
+Turns = Callable[[int], Iterable[int]]
+"""The places of those clients whose updates make the round of this number."""
+
+
+def averaged(clients: Sequence[Researcher], first: Model, rounds: int, turns: Turns | None = None) -> Iterator[Model]:
+    """The model after each round, to which all whose turn it is contribute alike; without ``turns``, everybody.
+
+    A round that nobody contributes to leaves the model as it was.
 
     Raises:
         InvalidInput: where a client did not answer, with what stood in its way.
     """
-    nodes = {1 + number: Node(answering(client.handle)) for number, client in enumerate(clients)}
-    grid, point, model = InProcessGrid(nodes), FixedPoint(size=first.size), first
+    everybody = {1 + number: Node(answering(client.handle)) for number, client in enumerate(clients)}
+    grid, point, model = InProcessGrid(everybody), FixedPoint(size=first.size), first
     for number in range(rounds):
+        nodes = list(everybody) if turns is None else [1 + place for place in turns(number)]
+        if not nodes:
+            yield model
+            continue
         asked = frame(_KIND, (number.to_bytes(4, "big"),), (raw(model),))
         answers = exchanged(grid, dict.fromkeys(nodes, asked), str(number))
         for problem in (client.problem for client in clients):

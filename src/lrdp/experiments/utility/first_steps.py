@@ -150,7 +150,7 @@ def stepped(cell: Cell, places: Places) -> Mapping[str, Any]:
     torch.set_num_threads(1)
     held, clock = holdings(cell, places), _Clock()
     begun = time.process_time()
-    run = run_in_process(cell, held, clock)
+    run = run_in_process(cell, held, observe=clock)
     size, moved = _length(held, run.models[0])
     mechanism = cell["mechanism"]
     computed = noise_in_clip_norms(mechanism["noise_multiplier"], size, mechanism["batch_size"], cell["clients"])

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from lrdp.experiments.study import Cell, Places
-from lrdp.experiments.utility.averaging import Researcher, averaged
-from lrdp.experiments.utility.engines import ENGINES, Desk, constants
+from lrdp.experiments.utility.averaging import Researcher, Turns, averaged
+from lrdp.experiments.utility.engines import ENGINES, Desk, Engine, constants
 from lrdp.experiments.utility.mechanisms import part, step_of
 from lrdp.experiments.utility.shares import Holdings, holdings
 from lrdp.experiments.utility.trainees import accuracy
@@ -62,13 +62,10 @@ def tail_average(models: Sequence[Model]) -> Model:
     return np.asarray(np.mean(last, axis=0, dtype=np.float64), MODEL)
 
 
-def run_in_process(cell: Cell, held: Holdings, observe: Observe = silence) -> Trained:
+def run_in_process(cell: Cell, held: Holdings, turns: Turns | None = None, *, observe: Observe = silence) -> Trained:
     """The rounds of a cell, in Flower's messages but without ledgers; ``observe`` is told of every client's steps."""
-    model = held.trainee.model()
-    layout = Layout.of_model(model)
-    first = layout.flat(dict(model.named_parameters()))
     task = Task(
-        model=model,
+        model=held.trainee.model(),
         dataset=held.clients[0],
         loss=held.trainee.loss,
         constants=constants(cell["rate"], cell["clip_norm"]),
@@ -77,20 +74,25 @@ def run_in_process(cell: Cell, held: Holdings, observe: Observe = silence) -> Tr
     )
     if cell["private"]:  # once for all clients and rounds: what is checked is the code, not weights or records
         task = replace(task, checked=check_gradients(step_of(cell["mechanism"]), task))
-    clients = [
-        Researcher(
-            desk=Desk(
-                task=replace(task, dataset=records),
-                mechanism=cell["mechanism"],
-                rate=cell["rate"],
-                steps=cell["local_steps"],
-                seed=cell["seed"],
-                client=number,
-            ),
-            engine=part(ENGINES, cell["engine"], "engine"),
-            layout=layout,
+    desks = [
+        Desk(
+            task=replace(task, dataset=records),
+            mechanism=cell["mechanism"],
+            rate=cell["rate"],
+            steps=cell["local_steps"],
+            seed=cell["seed"],
+            client=number,
         )
         for number, records in enumerate(held.clients)
     ]
-    models = list(averaged(clients, first, cell["rounds"]))
+    return run_desks(desks, part(ENGINES, cell["engine"], "engine"), cell["rounds"], turns)
+
+
+def run_desks(desks: Sequence[Desk], engine: Engine, rounds: int, turns: Turns | None = None) -> Trained:
+    """Rounds among clients that have the same model, and otherwise whatever is their own."""
+    model = desks[0].task.model
+    layout = Layout.of_model(model)
+    first = layout.flat(dict(model.named_parameters()))
+    clients = [Researcher(desk=desk, engine=engine, layout=layout) for desk in desks]
+    models = list(averaged(clients, first, rounds, turns))
     return Trained(models=models, clipped=sum(client.clipped for client in clients))

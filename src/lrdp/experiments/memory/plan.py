@@ -1,0 +1,138 @@
+"""Which cells are measured: what lives, what the process has, and in which order blocks come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from lrdp.errors import InvalidInput
+from lrdp.experiments.memory.contestants import DRAW_THEIR_OWN, Method, poisson_sizes
+from lrdp.experiments.memory.settings import Settings
+from lrdp.experiments.memory.traces import rows_of
+from lrdp.experiments.study import Cell
+
+NAME = "memory"
+_FIRST_REPLAY = 100  # the parts before are those of the measured steps
+_LIVE_SIZES = 9
+_STEADY = 2  # the first step makes what all others find: a trace is of the second
+
+
+def measured_cells(settings: Settings) -> list[Cell]:
+    """Bytes per step of each contestant, and traces of those that are replayed.
+
+    First parts come first: what a run has when it is stopped is then the same study of fewer steps.
+    """
+    replayed = dict.fromkeys(run.contestant for run in settings.replay.runs.values())
+    traces = [cell for name in replayed for cell in trace_cells(settings, name).values()]
+    live = [cell for name in settings.contestants for cell in live_cells(settings, name)]
+    process = [cell for name in settings.contestants for cell in process_cells(settings, name)]
+    return sorted([*live, *traces, *process], key=lambda cell: int(cell["part"]))
+
+
+def process_cells(settings: Settings, name: str) -> Iterator[Cell]:
+    """Steps without a profiler; of a contestant that takes long, perhaps fewer."""
+    most = settings.process_steps.get(name, settings.steps)
+    for part, sizes in enumerate(asked_sizes(settings, settings.methods[name])):
+        if part * settings.steps_per_cell < most:
+            yield cell_for(settings, "process", name, sizes, part)
+
+
+def live_cells(settings: Settings, name: str) -> Iterator[Cell]:
+    """All steps; where sizes are asked for, some of them, and the first one twice to see that it repeats."""
+    method = settings.methods[name]
+    if method.engine in DRAW_THEIR_OWN:
+        for part, sizes in enumerate(asked_sizes(settings, method)):
+            yield cell_for(settings, "live", name, sizes, part)
+        return
+    sizes = live_sizes(settings) if method.sampling == "poisson" else [settings.batch_size]
+    yield cell_for(settings, "live", name, [*sizes, sizes[0]], 0)
+
+
+def live_sizes(settings: Settings) -> list[int]:
+    """Evenly over all that are taken: between two of them what lives is all but a straight line."""
+    parts = enumerate(settings.parts)
+    asked = [size for part, steps in parts for size in poisson_sizes(settings.setting(), steps, part)]
+    low, high = min(settings.replay.recorded[0], *asked), max(settings.replay.recorded[1], *asked)
+    return sorted({round(low + (high - low) * place / (_LIVE_SIZES - 1)) for place in range(_LIVE_SIZES)})
+
+
+def asked_sizes(settings: Settings, method: Method) -> Iterator[list[int]]:
+    """The sizes of the batches in each part; our engine draws its own."""
+    for part, steps in enumerate(settings.parts):
+        poisson = method.sampling == "poisson"
+        yield poisson_sizes(settings.setting(), steps, part) if poisson else [settings.batch_size] * steps
+
+
+def replayed_sizes(settings: Settings, seed: int) -> list[int]:
+    """A long sequence of Poisson batches."""
+    return poisson_sizes(settings.setting(), settings.replay.steps, _FIRST_REPLAY + seed)
+
+
+def trace_cells(settings: Settings, name: str) -> dict[int, Cell]:
+    """By size: for batches in so many pieces the smallest and the largest, and one more to check by."""
+    method = settings.methods[name]
+    sizes = [settings.batch_size]
+    if method.sampling == "poisson":
+        ends = [size for pieces in pieces_needed(settings, method) for size in recorded_sizes(settings, method, pieces)]
+        sizes = sorted({*ends, settings.replay.checked})
+    return {size: cell_for(settings, "trace", name, [size] * _STEADY, 0) for size in sizes}
+
+
+def pieces_needed(settings: Settings, method: Method) -> list[int]:
+    """In how many pieces batches of the replays are computed."""
+    sizes = {size for seed in range(settings.replay.seeds) for size in replayed_sizes(settings, seed)}
+    sizes |= {settings.batch_size, settings.replay.checked}
+    sizes |= {run.first for run in settings.replay.runs.values() if settings.methods[run.contestant] == method}
+    return sorted({len(rows_of(size, method.micro_batch)) for size in sizes - {0}})
+
+
+def recorded_sizes(settings: Settings, method: Method, pieces: int) -> tuple[int, int]:
+    """The two batches in so many equal pieces between which, or near which, all others in as many pieces lie."""
+    low, high = settings.replay.recorded
+    split = [rows_of(size, method.micro_batch) for size in range(low, high + 1)]
+    rows = {each for batch in split if len(batch) == pieces for each in batch}
+    rows = {each for each in rows if len(rows_of(pieces * each, method.micro_batch)) == pieces}
+    many = max(rows, default=method.micro_batch)
+    few = min(rows - {many}, default=many - 1)
+    if few < 1 or len(rows_of(pieces * few, method.micro_batch)) != pieces:
+        raise InvalidInput(
+            f"micro-batches of {method.micro_batch} are too small to replay: of {pieces} pieces all have as many rows, "
+            f"so that other sizes do not follow from two; nothing was run."
+        )
+    return pieces * few, pieces * many
+
+
+def cell_for(settings: Settings, measure: str, name: str, sizes: Sequence[int], part: int) -> Cell:
+    """One measurement in one process."""
+    values = {
+        "measure": measure,
+        "contestant": name,
+        "part": part,
+        "method": asdict(settings.methods[name]),
+        "setting": asdict(settings.setting(part)),
+        "sizes": list(sizes),
+        "alone": settings.alone,
+    }
+    return Cell(NAME, values)
+
+
+def replay_cells(settings: Settings) -> list[Cell]:
+    """Steps that are sent through the model of the allocator; sequences of equal batches are all the same."""
+    return [
+        _replay_cell(settings, name, seed)
+        for name, run in settings.replay.runs.items()
+        for seed in range(settings.replay.seeds if run.sampling == "poisson" else 1)
+    ]
+
+
+def _replay_cell(settings: Settings, name: str, seed: int) -> Cell:
+    run = settings.replay.runs[name]
+    values = {
+        "measure": "reserved",
+        "replay": name,
+        "seed": seed,
+        "steps": settings.replay.steps,
+        "run": asdict(run),
+        "traces": sorted(cell.key for cell in trace_cells(settings, run.contestant).values()),
+    }
+    return Cell(NAME, values)

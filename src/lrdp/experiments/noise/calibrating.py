@@ -1,0 +1,156 @@
+"""The least noise that a way of sampling and accounting needs for a budget."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lrdp.accounting import (
+    Adjacency,
+    Budget,
+    FixedSizeGaussian,
+    PldAccountant,
+    PoissonGaussian,
+    RenyiAccountant,
+    SampledGaussian,
+    TaylorAccountant,
+    TruncatedPoissonGaussian,
+    least_noise,
+)
+from lrdp.errors import InvalidInput
+
+_OPACUS_TOLERANCE: Final = 1e-3  # on ε: the search takes the side that keeps the budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A client's part in a training; ``parameters`` is how many coordinates get noise."""
+
+    title: str
+    setting: str
+    records: int
+    batch_size: int
+    steps: int
+    parameters: int
+    assumed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How batches are drawn and who accounts for them."""
+
+    sampling: str
+    accountant: str
+    cap_deviations: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """``spent`` is what the accountant says of the noise it was asked for; ``rows`` of 0 are without bound."""
+
+    noise_multiplier: float
+    spent: float
+    rows: int
+    cut_probability: float
+
+
+def cap_for(task: Task, deviations: float) -> int:
+    """So many standard deviations of a Poisson batch's size above what is expected."""
+    rate = task.batch_size / task.records
+    return math.ceil(task.batch_size + deviations * math.sqrt(task.batch_size * (1.0 - rate)))
+
+
+def mechanism_for(task: Task, way: Way) -> SampledGaussian:
+    """One step, with noise yet to be found."""
+    return SAMPLINGS[way.sampling](task, way)
+
+
+def noise_for(task: Task, way: Way, budget: Budget) -> Noise:
+    """The least that keeps the budget."""
+    mechanism = mechanism_for(task, way)
+    sigma, spent = ACCOUNTANTS[way.accountant](mechanism, task.steps, budget)
+    cut = mechanism.cut_probability if isinstance(mechanism, TruncatedPoissonGaussian) else 0.0
+    return Noise(noise_multiplier=sigma, spent=spent, rows=mechanism.rows or 0, cut_probability=cut)
+
+
+def in_clip_norms(task: Task, noise_multiplier: float, clients: int) -> float:
+    """The expected length of the noise on the mean over all coordinates and clients, in clip norms: σ√d/(B√clients).
+
+    The mean of clipped gradients is at most one clip norm long.
+    """
+    return noise_multiplier * math.sqrt(task.parameters / clients) / task.batch_size
+
+
+Kept = tuple[float, float]
+"""A noise multiplier, and the ε that it comes to."""
+
+Search = Callable[[SampledGaussian, int, Budget], Kept]
+
+
+def _own(accountant: RenyiAccountant | PldAccountant) -> Search:
+    def search(mechanism: SampledGaussian, steps: int, budget: Budget) -> Kept:
+        found = least_noise(mechanism, steps, budget, accountant)
+        return found.mechanism.noise_multiplier, found.spent.epsilon
+
+    return search
+
+
+def _opacus(kind: str) -> Search:
+    def search(mechanism: SampledGaussian, steps: int, budget: Budget) -> Kept:
+        from opacus.accountants import create_accountant
+        from opacus.accountants.utils import get_noise_multiplier
+
+        if not isinstance(mechanism, PoissonGaussian):
+            raise InvalidInput(
+                f"Opacus accounts for Poisson sampling only, got {mechanism.name}: what it would say of another is "
+                f"no bound; nothing was run."
+            )
+        with warnings.catch_warnings(action="ignore"):  # at the edge of its grid, which its search always visits
+            sigma = get_noise_multiplier(
+                target_epsilon=budget.epsilon,
+                target_delta=budget.delta,
+                sample_rate=mechanism.probability,
+                steps=steps,
+                accountant=kind,
+                epsilon_tolerance=_OPACUS_TOLERANCE,
+            )
+            accountant: Any = create_accountant(kind)
+            accountant.history = [(sigma, mechanism.probability, steps)]
+            return float(sigma), float(accountant.get_epsilon(budget.delta))
+
+    return search
+
+
+_USUAL: Final = Adjacency.ADD_REMOVE
+ACCOUNTANTS: Final[Mapping[str, Search]] = {
+    "rdp": _own(RenyiAccountant(adjacency=_USUAL)),
+    "taylor": _own(TaylorAccountant(adjacency=_USUAL)),
+    "pld": _own(PldAccountant(adjacency=_USUAL)),
+    "opacus-rdp": _opacus("rdp"),
+    "opacus-prv": _opacus("prv"),
+}
+
+
+def _fixed_size(task: Task, _: Way) -> SampledGaussian:
+    return FixedSizeGaussian(dataset_size=task.records, batch_size=task.batch_size, noise_multiplier=1.0)
+
+
+def _poisson(task: Task, _: Way) -> SampledGaussian:
+    return PoissonGaussian(dataset_size=task.records, batch_size=task.batch_size, noise_multiplier=1.0)
+
+
+def _truncated(task: Task, way: Way) -> SampledGaussian:
+    cap = cap_for(task, way.cap_deviations)
+    return TruncatedPoissonGaussian(
+        dataset_size=task.records, batch_size=task.batch_size, cap=cap, noise_multiplier=1.0
+    )
+
+
+SAMPLINGS: Final[Mapping[str, Callable[[Task, Way], SampledGaussian]]] = {
+    "fixed-size": _fixed_size,
+    "poisson": _poisson,
+    "truncated-poisson": _truncated,
+}
