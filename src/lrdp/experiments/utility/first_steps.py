@@ -93,7 +93,7 @@ class FirstSteps:
         taken, noise = results.of(cell), results.of(self.plan.noise_for(method, epsilon, whole))["noise_multiplier"]
         return {
             "task": task,
-            "model": self.plan.settings.tasks[task].model,
+            "model": self.plan.settings.model or self.plan.settings.tasks[task].model,
             "method": method,
             "epsilon": epsilon,
             "weights_trained": taken["size"],
