@@ -38,13 +38,16 @@ zoo: $(DEV) ## Judge public models, measure them beside Opacus, and write docs/r
 
 # Data sets are not shipped: docs/evaluation.md says what they are and where they come from.
 DATA ?= $(or $(LRDP_DATA_DIR),$(wildcard ../shared/data),data)
-STUDIES := noise hospitals memory sensitivity models utility
+STUDIES := noise hospitals memory sensitivity utility
+STUDY = $(BIN)/lrdp experiments
 
-paper: $(DEV) ## Every figure and table of the paper's evaluation, some hours, gone on with where it was (DATA=FOLDER)
-	@for study in $(STUDIES); do $(BIN)/lrdp experiments $$study --data-dir "$(DATA)" $(ARGS) || exit $$?; done
+paper: $(DEV) ## Every figure of the paper's evaluation: hours, gone on with where it was left (DATA=FOLDER)
+	@for study in $(STUDIES) "utility --model cnn" "utility --model minilm-lora"; do \
+	  $(STUDY) $$study --data-dir "$(DATA)" $(ARGS) || exit $$?; done
 
-paper-quick: $(DEV) ## The same with a few cells each, a minute or two
-	@for study in $(STUDIES); do $(BIN)/lrdp experiments $$study --data-dir "$(DATA)" --out build/experiments-quick --quick $(ARGS) || exit $$?; done
+paper-quick: $(DEV) ## The same with a few cells of each study, in minutes
+	@for study in $(STUDIES); do \
+	  $(STUDY) $$study --data-dir "$(DATA)" --out build/experiments-quick --quick $(ARGS) || exit $$?; done
 
 bench-%: benchmarks/%.py $(DEV) ## Run benchmarks/NAME.py, as in: make bench-accounting ARGS="--quick --json"
 	@$(BIN)/python $< $(ARGS)
