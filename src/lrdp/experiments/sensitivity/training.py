@@ -69,7 +69,7 @@ class Turns:
 
 def _holdings(cell: Cell, places: Places) -> Holdings:
     data = loaded(cell["data"], places)
-    made = trainee(cell["model"], data)
+    made = trainee(cell["model"], data, cell["seed"], places.data)
     count = records_held(cell["mechanism"]["sampling"], cell["mechanism"]["dataset_size"])
     shares = _shares(_Labels(data.train.labels), cell["clients"], cell["alpha"], cell["seed"])
     records = tuple(check_records(made.records(data.train, share[:count]), made.loss) for share in shares)
