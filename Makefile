@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test check demo slow zoo fmt constraints clean FORCE
+.PHONY: help test check demo slow zoo paper paper-quick fmt constraints clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,19 @@ slow: $(DEV) ## The slow tests alone
 
 zoo: $(DEV) ## Judge public models, measure them beside Opacus, and write docs/results/zoo.md (ARGS="--only bert" to choose)
 	@PYTHONPATH=tests $(BIN)/python -m training.zoo $(ARGS)
+
+# Data sets are not shipped: docs/evaluation.md says what they are and where they come from.
+DATA ?= $(or $(LRDP_DATA_DIR),$(wildcard ../shared/data),data)
+STUDIES := noise hospitals memory sensitivity utility
+STUDY = $(BIN)/lrdp experiments
+
+paper: $(DEV) ## Every figure of the paper's evaluation: hours, gone on with where it was left (DATA=FOLDER)
+	@for study in $(STUDIES) "utility --model cnn" "utility --model minilm-lora"; do \
+	  $(STUDY) $$study --data-dir "$(DATA)" $(ARGS) || exit $$?; done
+
+paper-quick: $(DEV) ## The same with a few cells of each study, in minutes
+	@for study in $(STUDIES); do \
+	  $(STUDY) $$study --data-dir "$(DATA)" --out build/experiments-quick --quick $(ARGS) || exit $$?; done
 
 bench-%: benchmarks/%.py $(DEV) ## Run benchmarks/NAME.py, as in: make bench-accounting ARGS="--quick --json"
 	@$(BIN)/python $< $(ARGS)

@@ -31,7 +31,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from torch.nn import functional
 
 from lrdp.accounting import Budget, Training
-from lrdp.experiments.networks import vgg11
+from lrdp.experiments.models.vgg11 import vgg11
 from lrdp.federation import InProcessGrid, Node, Order, Terms, VerifiedAverage, found, private_client_app
 from lrdp.training import Constant, CrossEntropy, Sgd, TensorRecords, keep_freed_blocks
 

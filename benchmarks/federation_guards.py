@@ -15,7 +15,7 @@ import torch
 from flwr.app import ArrayRecord
 
 from lrdp.accounting import Budget, Training
-from lrdp.experiments.networks import vgg11
+from lrdp.experiments.models.vgg11 import vgg11
 from lrdp.federation import Consortium, InProcessGrid, LocalTask, Node, RoundReport, Terms, VerifiedAverage, found
 from lrdp.federation.forwarding import guarded_client_app
 from lrdp.training import CrossEntropy, Execution, TensorRecords

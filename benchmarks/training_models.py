@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lrdp.experiments.networks import small_cnn, vgg11
+from lrdp.experiments.models.vgg11 import vgg11
+from lrdp.experiments.networks import small_cnn
 
 
 class BertMini(nn.Module):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Message
-from torch import nn
 
 from federation.worlds import TRAINING, World, hospitals, initial, model, records, sampled, world
 from lrdp.accounting import Budget, RenyiAccountant, Training
@@ -384,13 +383,13 @@ def test_each_client_checks_its_gradients_once_and_on_weights_of_its_own(
 ) -> None:
     """Else every update would pay for the check, and the server would choose the weights that it is made on."""
     seen = []
-    genuine = verification._verify
+    genuine = verification._why_inexact
 
-    def watched(engine: Any, model: nn.Module, *given: Any) -> Any:
-        seen.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
-        return genuine(engine, model, *given)
+    def watched(exact: Any, task: Any, *given: Any) -> Any:
+        seen.append(torch.cat([value.flatten() for value in task.model.state_dict().values()]))
+        return genuine(exact, task, *given)
 
-    monkeypatch.setattr(verification, "_verify", watched)
+    monkeypatch.setattr(verification, "_why_inexact", watched)
     here = world(tmp_path, 3)
     here.run(rounds=3)
     assert [report.verified for report in here.reports] == [True] * 3

@@ -8,7 +8,7 @@ import pytest
 import demonstration as shown_by
 from demonstration import demonstration
 from lrdp.experiments import demo
-from lrdp.experiments.hospitals import Hospitals
+from lrdp.experiments.demo_clients import Hospitals
 from lrdp.experiments.story import Story
 from lrdp.federation import InProcessGrid
 from lrdp.federation.simulation import MadeInPlace, Stopped, _Stoppable, in_one_process

@@ -1,3 +1,4 @@
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,8 +7,9 @@ import pytest
 
 from ledger.worlds import STEP, World, digest, exhaust, policy, request, round_trip, trained
 from lrdp.accounting import FixedSizeGaussian
-from lrdp.errors import AlreadyAnswered, BudgetExceeded, InvalidInput, PolicyRefused, ReceiptRefused
-from lrdp.ledger import OrdersChoice, Refusal, Reply, Request, SigningKey, SlotsChoice, State, void
+from lrdp.errors import AlreadyAnswered, BudgetExceeded, InvalidInput, LedgerUnwritable, PolicyRefused, ReceiptRefused
+from lrdp.ledger import Ledger, OrdersChoice, Refusal, Reply, Request, SigningKey, SlotsChoice, State, void
+from lrdp.ledger.store import Store
 
 
 def test_a_charge_is_on_disk_before_the_receipt_is_handed_out(world: World) -> None:
@@ -31,6 +33,34 @@ def test_the_states_follow_the_round(world: World) -> None:
         seq = ledger.books.seq
         ledger.sent(reply)
         assert ledger.books.seq == seq
+
+
+@pytest.mark.parametrize("asked", ["unsent", "reply_to", "reply_of"])
+def test_a_reply_that_another_process_sends_meanwhile_is_not_taken_for_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """Between the books and the outbox another process would send it, and drop it after some newer ones."""
+    with world.create() as ledger:
+        reply = trained(ledger, ledger.charge(request()))
+        another = Ledger(store=Store(world.path, patience=0.05), policy=world.rules, key=world.key)
+        found = Store.reply
+
+        def busy(store: Store, charge: int) -> tuple[str, bytes] | None:
+            with suppress(LedgerUnwritable), monkeypatch.context() as calm:
+                calm.setattr(Store, "reply", found)
+                another.sent(reply)
+                for number in range(2, 9):
+                    round_trip(another, request(number))
+            return found(store, charge)
+
+        monkeypatch.setattr(Store, "reply", busy)
+        questions = {
+            "unsent": lambda: ledger.unsent()[0],
+            "reply_to": lambda: ledger.reply_to(request()),
+            "reply_of": lambda: ledger.reply_of(reply.charge),
+        }
+        assert questions[asked]() == reply
+        another.close()
 
 
 def test_the_same_request_gets_the_same_bytes_for_free(world: World) -> None:

@@ -99,9 +99,10 @@ def check(seed: int, count: int) -> None:
         seen = view(FleetBooks.of(report(number, *case) for number, case in enumerate(chosen)))
         for row, (choice, budget, _, used) in enumerate(chosen):
             answer = choice.state(budget, adjacency, used)
-            assert seen.guaranteed[row] == pytest.approx(answer.guaranteed.epsilon, rel=1e-9, abs=1e-12)
+            # The two compose in another order, and how a transform then rounds depends on the processor (1.3e-9 seen).
+            assert seen.guaranteed[row] == pytest.approx(answer.guaranteed.epsilon, rel=1e-8, abs=1e-12)
             assert answer.spent.epsilon * (1 - 1e-3) <= seen.spent[row] <= seen.guaranteed[row]
-            assert seen.left[row] == pytest.approx(max(0.0, budget.epsilon - answer.guaranteed.epsilon), abs=1e-9)
+            assert seen.left[row] == pytest.approx(max(0.0, budget.epsilon - answer.guaranteed.epsilon), abs=1e-7)
             if seen.rounds[row] < 40:
                 assert seen.rounds[row] == affordable(choice, budget, adjacency, used)
 

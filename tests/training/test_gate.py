@@ -153,6 +153,41 @@ def test_examples_that_meet_on_the_way_back_alone_are_trained_one_by_one():
     assert_trains_exactly(task(model=Model()), alone=True)
 
 
+class Shortened(torch.autograd.Function):
+    """On the way back, a gradient of the whole batch that is too long is shortened: none of a probe's ever is."""
+
+    @staticmethod
+    def forward(_, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        length = gradient.norm()
+        return gradient * torch.where(length > 5.0, 5.0 / length, 1.0)
+
+
+def hooked(inputs):
+    found = inputs * 1.0
+    if found.requires_grad:
+        found.register_hook(lambda gradient: Shortened.backward(None, gradient))
+    return found
+
+
+@pytest.mark.parametrize("between", [Shortened.apply, hooked], ids=["a function", "a hook"])
+def test_a_threshold_on_the_way_back_is_found_where_examples_meet(between):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, inputs):
+            return self.second(between(self.first(inputs)))
+
+    given = task(model=Model())
+    assert "test_gate.py line" in check_gradients(fixed(), given).alone
+    assert_trains_exactly(given, alone=True)
+
+
 def test_a_refusal_names_the_module_and_the_line_where_examples_meet():
     with pytest.raises(Unsupported, match=r"they meet in Changed, test_gate\.py line \d+\. Keep examples along"):
         check_gradients(fixed(), task(model=Changed(lambda _, inputs: inputs - inputs.mean(0))))
@@ -193,6 +228,25 @@ def test_public_probes_take_the_place_of_made_up_records():
         check_gradients(fixed(), task(loss=hinge, probes=steep[:1] * 3))
 
 
+@pytest.mark.parametrize(
+    "similar",
+    [
+        lambda values: functional.cross_entropy(values @ values.t(), torch.arange(len(values)), reduction="none"),
+        lambda values: (values - values.topk(2, 0).values[1]).square().sum(1),
+    ],
+    ids=["no gradient alone", "no loss alone"],
+)
+def test_a_loss_that_needs_company_is_said_to(similar):
+    with pytest.raises(Unsupported, match=r"hangs on the others of its batch, as in a contrastive loss"):
+        check_gradients(fixed(), task(loss=lambda given, batch: similar(given(batch[0]))))
+
+
+def test_a_loss_of_the_wrong_form_is_told_the_right_one():
+    for wrong, named in [(lambda losses: (losses,), "tuple"), (lambda losses: losses.squeeze(), r"squeeze\(-1\)")]:
+        with pytest.raises(InvalidInput, match=f"one value per example.*{named}"):
+            check_gradients(fixed(), task(loss=lambda given, batch, wrong=wrong: wrong(given(batch[0]).sum(1))))
+
+
 def test_made_up_records_are_searched_for_such_as_prove_something():
     """Of labels 0 and 1 this loss learns from one alone, as one that wants labels −1 and 1 does."""
 
@@ -210,6 +264,23 @@ def test_a_model_that_takes_some_made_up_records_is_tried_on_those():
             return super().__call__(given, batch)
 
     assert "hangs on values" in check_gradients(fixed(), task(loss=Demanding(classes=3))).alone
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+@pytest.mark.parametrize("extreme", [torch.amax, lambda counts, _: -counts.amin()], ids=["most", "least"])
+def test_counts_are_tried_above_one_and_below_nought_where_the_model_takes_them(columns, extreme):
+    """The largest of zeros and ones is one and the least is nought, whichever is replaced."""
+
+    class Shares(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line, self.head = nn.Linear(columns, 4), nn.Linear(4, 3)
+
+        def forward(self, counts):
+            return self.head(self.line(counts / extreme(counts, 0).clamp(min=1).to(self.line.weight)).tanh())
+
+    counts = TensorRecords(torch.randint(0, 200, (RECORDS, columns)), torch.randint(0, 3, (RECORDS,)))
+    mixes(task(model=Shares(), dataset=counts))
 
 
 def test_a_parameter_that_no_record_reaches_is_named():
@@ -344,6 +415,77 @@ class Words(nn.Module):
         return self.head((self.words(tokens) + self.places(places)).tanh().mean(1))
 
 
+class Sparse(Words):
+    """Gradients that hold the rows of some tokens only, and a table that is used behind its module's back."""
+
+    def forward(self, tokens):
+        return self.head(functional.embedding(tokens, self.words.weight, sparse=True).mean(1) + self.places.weight[0])
+
+
+def test_sparse_gradients_are_gradients():
+    whole = TensorRecords(torch.randint(0, 9, (RECORDS, 5)), torch.randint(0, 3, (RECORDS,)))
+    layers = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(20, 3))
+    with prepared(fixed(), task(model=layers, dataset=whole)) as ready:
+        assert not ready.checked.alone
+    given = task(model=Sparse(), dataset=whole)
+    found, why = trained_sum(given, [4, 17])
+    assert why
+    given.model.forward = lambda tokens: given.model.head(
+        given.model.words(tokens).mean(1) + given.model.places.weight[0]
+    )
+    batch = tuple(torch.stack(column) for column in zip(whole[4], whole[17], strict=True))
+    truth = clipped(gradients_one_by_one(given.model, given.loss, batch, 2), CLIP).sum(0)
+    assert float((found - truth).norm()) <= 0.012 * CLIP * 2
+
+
+def test_a_gradient_in_a_loss_is_taken_one_by_one():
+    """As a penalty on how steep a model is."""
+
+    def steep(given, batch):
+        inputs = batch[0].detach().requires_grad_()
+        (slope,) = torch.autograd.grad(given(inputs).sum(), inputs, create_graph=True)
+        return slope.square().sum(1)
+
+    assert_trains_exactly(
+        task(loss=steep, model=nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3, bias=False))), alone=True
+    )
+
+
+def test_dropout_after_attention_draws_in_the_order_of_torchs_own():
+    """Otherwise torch's most usual layer would run alone, for no other reason than its mask."""
+    blocks = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2)
+    given = nn.Sequential(nn.Unflatten(1, (5, 1)), nn.Linear(1, 4), blocks, nn.Flatten(), nn.Linear(20, 3))
+    assert not check_gradients(fixed(), task(model=given)).alone
+
+
+class Stacked(nn.Module):
+    """Layers that are not written out in full."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.line, self.inner, self.head = nn.Linear(1, 4), inner, nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        values = self.line(inputs[:, :, None])
+        given = (values,) if isinstance(self.inner, nn.LSTM) else (values, values, values)
+        return self.head(self.inner(*given)[0].mean(1))
+
+
+def test_a_layer_that_is_not_written_out_in_full_is_one_without_a_rule():
+    attention = nn.MultiheadAttention(4, 2, add_bias_kv=True, batch_first=True)
+    assert_trains_exactly(task(model=Stacked(attention)), alone=True)
+    recurrent = Stacked(nn.LSTM(4, 4, 2, dropout=0.5, batch_first=True))
+    assert check_gradients(fixed(), task(model=recurrent)).alone
+    recurrent.eval()
+    assert_trains_exactly(task(model=recurrent), alone=False)
+
+
+def test_random_numbers_that_are_drawn_until_they_fit_are_drawn_for_each_example_alone():
+    """One example's values decide which numbers the next one gets: nothing else ties them together."""
+    given = task(model=Changed(lambda _, inputs: inputs + torch.poisson(inputs.abs().clamp(max=9.0))))
+    assert "how many random numbers are drawn" in check_gradients(fixed(), given).alone
+
+
 def test_token_ids_are_marked_where_they_become_numbers():
     whole = TensorRecords(torch.randint(0, 9, (RECORDS, 5)), torch.randint(0, 3, (RECORDS,)))
     assert_trains_exactly(task(model=Words(), dataset=whole), alone=False)
@@ -464,6 +606,52 @@ def test_what_is_done_with_many_examples_only_is_found_before_they_come():
     checked = check_gradients(fixed(batch=12), few)
     assert not checked.alone
     assert "something else is done with 5" in check_gradients(fixed(batch=5), replace(given, checked=checked)).alone
+
+
+def in_groups(_, values):
+    """One group up to 15 examples, two from 16 on, and each example beside its like in the other groups."""
+    groups = values.view(max(1, len(values) // 8), -1, values.shape[1])
+    return (groups + groups.mean(0)).view(values.shape)
+
+
+def in_turn(_, values):
+    """The first and the ninth are added up, the second and the tenth, and so on."""
+    places = torch.arange(len(values)) % 8
+    return values + values.new_zeros(8, values.shape[1]).index_add(0, places, values)[places]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (in_groups, "something else is done with 16"),
+        (lambda _, values: values / max(1, len(values) - 10), "something else is done with 16"),
+        (in_turn, "one of 16 examples hangs on the others"),
+    ],
+    ids=["groups", "a number", "places"],
+)
+def test_examples_that_meet_in_crowds_only_are_found_before_they_come(change, why):
+    """The same operations in the same order, for few and for many; but on other sizes, numbers or places."""
+    given = task(model=Changed(change))
+    assert why in check_gradients(fixed(batch=16), given).alone
+    assert_trains_exactly(given, alone=True, slots=range(16))
+
+
+class Shuffled(nn.Module):
+    """While it is trained, what a layer sees as one row is another; of three, chance may leave all where they are."""
+
+    def __init__(self, burnt):
+        super().__init__()
+        self.first, self.second, self.head, self.burnt = nn.Linear(5, 8), nn.Linear(8, 8), nn.Linear(8, 3), burnt
+
+    def forward(self, inputs):
+        torch.rand(self.burnt)
+        order = torch.randperm(len(inputs)) if self.training else torch.arange(len(inputs))
+        return self.head(self.second(self.first(inputs)[order]).tanh()[order.argsort()])
+
+
+@pytest.mark.parametrize("burnt", range(4))
+def test_examples_that_are_shuffled_inside_run_alone_whatever_chance_does_to_few(burnt):
+    assert check_gradients(fixed(), task(model=Shuffled(burnt))).alone
 
 
 def test_digests_tell_gradients_apart_wherever_they_differ():

@@ -63,8 +63,6 @@ def test_check_names_the_rule_of_every_layer():
         (nn.InstanceNorm2d(3, track_running_stats=True), "track_running_stats=False"),
         (nn.LazyLinear(3), "run the model once"),
         (nn.DataParallel(nn.Linear(2, 2)), "bare model"),
-        (nn.LSTM(2, 2, 2, dropout=0.5), "dropout=0"),
-        (nn.MultiheadAttention(4, 2, add_bias_kv=True), "unset both"),
     ],
 )
 def test_check_refuses_with_the_reason_and_the_fix(layer, fix):

@@ -33,19 +33,32 @@ FeatureFolder = Annotated[
 ]
 Results = Annotated[Path, typer.Option("--out", help="Where results go; what is there already is gone on with.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=64, help="How many cells run at a time.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="The tasks of models.toml that train this one, instead: cnn, minilm-lora, vgg11, bert."
+    ),
+]
+Steps = Annotated[
+    int | None, typer.Option("--steps", min=1, help="The first so many steps: what they take, and the whole's noise.")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A few cells only, to see that it runs.")]
 
 
 def conduct(name: str, options: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """Read the settings, run what is missing, and say what was written."""
+    """Read the settings, run what is missing, and say what was written.
+
+    Settings and results have the study's name, or that of ``told``.
+    """
     _require_extras()
     from lrdp.experiments.study import Places, read_settings
     from lrdp.experiments.study import conduct as run
     from lrdp.experiments.study.settings import laid_over, shipped
 
-    tables = read_settings(options["settings"] or shipped(name), quick=options["quick"])
+    told = options.get("told", name)
+    tables = read_settings(options["settings"] or shipped(told), quick=options["quick"])
     study = import_module(f"lrdp.experiments.{name}").study(laid_over(tables, changes))
-    places = Places(data=options["data"], features=options["features"], results=options["out"] / name)
+    places = Places(data=options["data"], features=options["features"], results=options["out"] / told)
     with _bar() as observe:
         written = run(study, places, options["jobs"], observe)
     if options["as_json"]:
@@ -134,9 +147,41 @@ def _command(name: str, help_text: str) -> None:
 
 for _name, _help in {
     "memory": "Bytes per step: ours, Opacus and plain SGD (figure 1).",
-    "utility": "Accuracy against ε on images and text, beside Opacus's accountants (figures 2 and 3).",
     "sensitivity": "What clients, rounds, batches, participation and splits do to accuracy and to each client's ε.",
     "noise": "Noise multipliers for all tasks, ε and accountants; the frontier of cap, rows and noise.",
     "hospitals": "Natural hospitals: metric, ε and memory of each, and what leaving the small ones out does to them.",
 }.items():
     _command(_name, _help)
+
+
+@experiments_app.command("utility")
+def _utility(
+    settings: SettingsFile = None,
+    changes: Changes = None,
+    data: DataFolder = Path("data"),
+    features: FeatureFolder = Path("build/features"),
+    out: Results = Path("build/experiments"),
+    jobs: Jobs = _CORES,
+    quick: Quick = False,
+    as_json: AsJson = False,
+    model: Model = None,
+    steps: Steps = None,
+) -> None:
+    """Accuracy against ε on images and text, beside Opacus's accountants (figures 2 and 3).
+
+    With --model the paper's own models, or others that are more than a linear head; with --steps so many steps of it.
+    """
+    options: dict[str, Any] = {
+        "settings": settings,
+        "data": data,
+        "features": features,
+        "out": out,
+        "jobs": jobs,
+        "quick": quick,
+        "as_json": as_json,
+    }
+    asked: dict[str, Any] = {} if steps is None else {"steps": steps}
+    if model is not None:
+        options["told"] = "models"
+        asked |= {"only_models": [model], "name": model}
+    conduct("utility", options, {**asked, **read_changes(changes)})

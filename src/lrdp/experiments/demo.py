@@ -14,7 +14,7 @@ import torch
 
 from lrdp.errors import InvalidInput
 from lrdp.experiments import digits
-from lrdp.experiments.hospitals import Hospitals
+from lrdp.experiments.demo_clients import Hospitals
 from lrdp.experiments.story import LEARNING_RATE, Story
 from lrdp.federation import Consortium, Order, RoundReport, Terms, found
 from lrdp.federation.dishonest import DishonestAverage
@@ -155,7 +155,7 @@ def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[st
             strategy=strategy,
             recipe=Hospitals(folder=folder, names=story.names, killed=story.killed),
             nodes=story.clients,
-            parameters=_first_model(),
+            parameters=first_model(),
             rounds=story.attempts,
             evaluate=watch.evaluate,
             log=folder / "logs",
@@ -164,7 +164,7 @@ def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[st
     return {**_summary(watch), "seconds": round(time.monotonic() - begun, 1)}
 
 
-def _first_model() -> Parameters:
+def first_model() -> Parameters:
     """A public model, the same in every run."""
     with torch.random.fork_rng():
         torch.manual_seed(_FIRST_MODEL)

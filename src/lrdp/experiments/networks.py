@@ -1,4 +1,4 @@
-"""Networks that are measured and trained, with the form of the records that they take.
+"""Networks whose memory is measured, with the form of the records that they take.
 
 None has dropout: its random numbers cost every contestant the same, and would make every ratio look better.
 """
@@ -11,6 +11,8 @@ from typing import Final
 
 from torch import nn
 
+from lrdp.experiments.models.vgg11 import vgg11
+
 CLASSES: Final = 10
 
 
@@ -20,17 +22,6 @@ class Network:
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
-
-
-def vgg11() -> nn.Module:
-    """VGG11 for pictures of 32×32, with normalisation by groups: by batches it would mix examples."""
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(32, width), nn.ReLU()] if width else []
-        layers += [] if width else [nn.MaxPool2d(2)]
-        channels = width or channels
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, CLASSES))
 
 
 def small_cnn() -> nn.Module:

@@ -43,8 +43,9 @@ from lrdp.integrity.repeats import Repeats, same_roster, smaller_roster
 from lrdp.integrity.verdicts import rejection
 from lrdp.ledger import Head, Ledger, Reply
 from lrdp.ledger.policy import Retries
+from lrdp.ledger.receipt import Receipt as Paid
 from lrdp.screen import visible
-from lrdp.training import check_gradients, private_update
+from lrdp.training import Task, Update, check_gradients, private_update
 
 _LOG: Final = logging.getLogger("lrdp.client")
 _OWN: Final = "an exception's text may tell about the data, so the server is told a constant"
@@ -168,10 +169,14 @@ class Participant:
                 body = private_accuracy(receipt, task)
             else:
                 point = ready.position.session.parameters.point
-                update = private_update(receipt, task)
+                update = self._update(receipt, task)
                 body = pack_values(quantise(self._bench.layout.flat(update.delta), point).values, point)
             reply = ledger.ready(receipt, body)
         return Made(reply, ready.position.round)
+
+    def _update(self, receipt: Paid, task: Task) -> Update:
+        """What was paid for. Studies alone put another in its place, whose randomness can be had again."""
+        return private_update(receipt, task)
 
     def _waiting(self, ledger: Ledger) -> Made:
         charge, trained_from = self._standing.waiting()

@@ -174,19 +174,21 @@ class Ledger:
 
     def reply_to(self, request: Request) -> Reply | None:
         """The stored reply to a request asked again; None where none is stored (any more)."""
-        charge = self.books.answered.get(request.key)
-        return None if charge is None else stored_reply(self._store, self.books, charge)
+        with self._moment() as books:
+            charge = books.answered.get(request.key)
+            return None if charge is None else stored_reply(self._store, books, charge)
 
     def reply_of(self, charge: int) -> Reply | None:
         """The stored reply to a charge; None where none is stored (any more)."""
-        books = self.books
-        return stored_reply(self._store, books, charge) if charge in books.replies else None
+        with self._moment() as books:
+            return stored_reply(self._store, books, charge) if charge in books.replies else None
 
     def unsent(self) -> list[Reply]:
         """The replies that were ready when the process died."""
-        books = self.books
-        ready = [charge for charge, state in books.states.items() if state is State.READY]
-        return [reply for reply in (stored_reply(self._store, books, charge) for charge in ready) if reply is not None]
+        with self._moment() as books:
+            ready = [charge for charge, state in books.states.items() if state is State.READY]
+            replies = [stored_reply(self._store, books, charge) for charge in ready]
+        return [reply for reply in replies if reply is not None]
 
     def head(self) -> Head:
         """The signed head of now."""
@@ -270,6 +272,12 @@ class Ledger:
         except BaseException:
             self._books = None
             raise
+
+    @contextmanager
+    def _moment(self) -> Iterator[Books]:
+        """Books and outbox as of one moment: else what another process sends and drops meanwhile looks lost."""
+        with self._fresh(), self._store.moment():
+            yield self._caught_up()
 
     @contextmanager
     def _transaction(self) -> Iterator[Books]:

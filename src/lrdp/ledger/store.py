@@ -122,6 +122,16 @@ class Store:
         self._sql.close()
 
     @contextmanager
+    def moment(self) -> Iterator[None]:
+        """All that is read in the block is of one moment; writers wait."""
+        with _explained(self.path):
+            self._sql.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._sql.execute("ROLLBACK")
+
+    @contextmanager
     def writing(self) -> Iterator[None]:
         """One transaction, the only writer; all of it is on disk when the block ends, or nothing."""
         self._refuse_replaced()

@@ -15,10 +15,11 @@ from lrdp.training.padding import Padded
 from lrdp.training.progress import StepDone, progress_bar
 from lrdp.training.records import Dataset, TensorRecords
 from lrdp.training.replacement import replace_batch_norm
+from lrdp.training.research import unaccounted_private_update
 from lrdp.training.rounding import clip_target
 from lrdp.training.schedules import Constant, Schedule, Staircase, WarmupCosine
 from lrdp.training.task import Task
-from lrdp.training.update import Update, check_gradients, memory_plan, private_update, unaccounted_private_update
+from lrdp.training.update import Update, check_gradients, memory_plan, private_update
 
 __all__ = [
     "Adam",

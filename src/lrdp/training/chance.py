@@ -24,7 +24,7 @@ def begin_at(seed: int, device: torch.device) -> None:
 
 
 @contextmanager
-def same_chance(device: torch.device) -> Iterator[None]:
+def same_chance(device: torch.device, seed: int = _PUBLIC_SEED) -> Iterator[None]:
     """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been.
 
     Those of numpy and of Python as well, from which models draw masks over time.
@@ -32,13 +32,19 @@ def same_chance(device: torch.device) -> Iterator[None]:
     numbers, choices = np.random.get_state(), random.getstate()  # noqa: NPY002 - the state that everybody shares
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            begin_at(_PUBLIC_SEED, device)
-            np.random.seed(_PUBLIC_SEED)  # noqa: NPY002
-            random.seed(_PUBLIC_SEED)
+            begin_at(seed, device)
+            np.random.seed(seed)  # noqa: NPY002
+            random.seed(seed)
             yield
     finally:
         np.random.set_state(numbers)  # noqa: NPY002
         random.setstate(choices)
+
+
+def drawn_so_far(device: torch.device) -> bytes:
+    """Where torch's generators stand: some operations draw more for one value than for another."""
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+    return b"".join(bytes(state.tolist()) for state in states)
 
 
 def elsewhere() -> str:

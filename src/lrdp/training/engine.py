@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, model: nn.Module, loss: Loss, forward_dtype: torch.dtype | None = None) -> None:
         check(model).demand()
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.device, self.dtype = _one_device(model), _coarsest(self.parameters.values())
+        self.device, self.dtype = _one_device(model), _coarsest(self.parameters)
         self.model, self._loss, self.forward_dtype = model, loss, forward_dtype
         self._plan, self.batched = plan(model), Batched()
         self.shapes: Shapes | None = None
@@ -99,12 +99,14 @@ class Engine:
         check_losses(losses, rows)
         return losses
 
-    def recorded_losses(self, batch: Batch, rows: int) -> Tensor:
-        """The same by the very pass that is trained with, its books thrown away. Private."""
+    def flow(self, batch: Batch, rows: int) -> list[Tensor]:
+        """The losses, and all gradients that the layers' rules start from, by the very pass that is trained with.
+
+        Nothing is made of them. Private.
+        """
         tape = Tape(rows, self.device)
-        losses = self._forward(tape, batch).detach()
-        tape.discard()
-        return losses
+        losses = self._forward(tape, batch)
+        return [losses.detach(), *tape.flow(losses)]
 
     def plain_gradients(self, single: Batch) -> dict[Parameter, Tensor]:
         """The gradient of one example's loss for the parameters that get any, by torch alone. Private."""
@@ -126,7 +128,7 @@ class Engine:
         def arrive(name: str, parameter: Tensor) -> None:
             gradient, parameter.grad = parameter.grad, None
             if gradient is not None:
-                take(name, gradient)
+                take(name, gradient.to_dense() if gradient.is_sparse else gradient)
 
         before = [parameter.grad for parameter in self.parameters.values()]
         hooked: dict[str, Any] = dict(self.parameters)
@@ -213,13 +215,16 @@ def _tamed(tape: Tape, values: Tensor) -> Tensor:
     return torch.where(finite.view(-1, *(1,) * (values.dim() - 1)), values, 1.0)
 
 
-def check_losses(losses: Tensor, rows: int) -> None:
+def check_losses(losses: Any, rows: int) -> None:
     """Refuse a loss that is not one value per example."""
+    if not isinstance(losses, Tensor):
+        raise InvalidInput(f"loss must return a tensor with one value per example, got {type(losses).__name__}.")
     if losses.dim() == 1 and len(losses) == rows:
         return
     raise InvalidInput(
         f"loss must return one value per example, shape ({rows},), got {tuple(losses.shape)}: an average cannot be "
-        f"taken apart again; use reduction='none', and a mean over each example's own dimensions."
+        f"taken apart again; use reduction='none', a mean over each example's own dimensions, and squeeze(-1) for "
+        f"squeeze(), which drops a batch of one."
     )
 
 
@@ -231,11 +236,13 @@ def _one_device(model: nn.Module) -> torch.device:
     return devices.pop()
 
 
-def _coarsest(parameters: Iterable[Parameter]) -> torch.dtype:
+def _coarsest(parameters: Mapping[str, Parameter]) -> torch.dtype:
     """The trained weights' type; of two, the one that rounds more."""
-    found = {parameter.dtype for parameter in parameters}
-    if not found <= set(HEADROOM):
-        raise Unsupported(
-            "trained weights must be float32 or float64: train in float32 and set forward_dtype for speed."
-        )
+    found = {parameter.dtype: name for name, parameter in parameters.items()}
+    for dtype, name in found.items():
+        if dtype not in HEADROOM:
+            raise Unsupported(
+                f"trained weights must be float32 or float64, but {name} is {dtype}: train in float32 (model.float()) "
+                f"and set forward_dtype for speed."
+            )
     return torch.float32 if torch.float32 in found else torch.float64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import torch
@@ -41,7 +42,21 @@ def telling(engine: Engine, task: Task, reader: Reader) -> Any:
             chosen.append(record)
         if len(chosen) == PROBE_ROWS[-1]:
             return _in_one(engine, task, reader, chosen)
+    if not chosen and _needs_company(engine, task, reader):
+        raise Unsupported(
+            "an example by itself has no gradient, or no loss at all, though some together have: what is learnt from "
+            "one hangs on the others of its batch, as in a contrastive loss; compare each with public records instead."
+        )
     raise _too_few(task, reader, seen) if problem is None else _failing(task, reader, problem)
+
+
+def _needs_company(engine: Engine, task: Task, reader: Reader) -> bool:
+    """Whether the first records together give a gradient, of which each by itself gives none."""
+    rows = PROBE_ROWS[-1]
+    batch = tree_map(lambda *leaves: torch.cat(leaves), *islice(candidates(task, reader), rows))
+    with suppress(Exception):  # it does not run together either
+        return 0.0 < _square(engine, as_weights(batch, engine.dtype), rows) < float("inf")
+    return False
 
 
 def _in_one(engine: Engine, task: Task, reader: Reader, records: list[Any]) -> Any:
@@ -56,9 +71,9 @@ def _in_one(engine: Engine, task: Task, reader: Reader, records: list[Any]) -> A
     return batch
 
 
-def _square(engine: Engine, record: Any) -> float:
+def _square(engine: Engine, record: Any, rows: int = 1) -> float:
     squares: list[float] = []
-    engine.backward(record, torch.ones(1, device=engine.device), lambda _, g: squares.append(float(g.norm()) ** 2))
+    engine.backward(record, torch.ones(rows, device=engine.device), lambda _, g: squares.append(float(g.norm()) ** 2))
     return sum(squares)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from lrdp.errors import OutOfReach
+from lrdp.errors import LrdpError, OutOfReach
 from lrdp.training.chance import same_chance, without_chance
 from lrdp.training.clipping import WIDE
 from lrdp.training.digests import PLACES, Digests
@@ -54,7 +54,8 @@ def why_not(problem: Exception) -> str:
             f"the check of the model ran out of memory ({problem}): for some seconds it takes four times what the "
             f"weights take; nothing was charged."
         ) from problem
-    return f"the rules do not fit it ({problem})"
+    kind = "" if isinstance(problem, LrdpError) else f"{type(problem).__name__}: "
+    return f"the rules do not fit it ({kind}{problem})"
 
 
 def _by_torch(engine: Engine, batch: Any, weights: Tensor) -> Digests:

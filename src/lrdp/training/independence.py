@@ -3,45 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import Tensor
 
 from lrdp.errors import Unsupported
-from lrdp.training.chance import elsewhere, same_chance
+from lrdp.training.chance import drawn_so_far, elsewhere, same_chance
 from lrdp.training.engine import Engine
-from lrdp.training.lineage import Pass, operations, where_rows_meet
+from lrdp.training.lineage import Pass, where_rows_meet
 from lrdp.training.looking import looking
-from lrdp.training.probes import PROBE_ROWS, Probes, with_row
+from lrdp.training.marking import filled, marked
+from lrdp.training.probes import PROBE_ROWS, Probes
+from lrdp.training.sizing import flow_of, lengths_of
 
 _ROWS = PROBE_ROWS[-1]
 _NO_ROW = -1
 _HUGE = 1e6  # passes a threshold that no made-up record would
 
 
+def hazards(engine: Engine, probes: Probes) -> str:
+    """Why one example's random numbers hang on others' values; empty if they do not.
+
+    Rejection draws until it has what it wants, so whoever comes next gets other numbers; alone, each has its own.
+    """
+    seen = {_drawn(engine, batch) for row in range(_ROWS) for batch in (probes.batch, *probes.replacing(row))}
+    return "" if len(seen) == 1 else "how many random numbers are drawn hangs on values in the batch"
+
+
+def _drawn(engine: Engine, batch: Any) -> bytes:
+    with same_chance(engine.device):
+        engine.losses(batch, _ROWS)
+        return drawn_so_far(engine.device)
+
+
 def refuse_mixing(engine: Engine, probes: Probes, close: float) -> None:
     """Refuse a model in which some example's loss is not its own, beyond what rounding does to it."""
-    with torch.no_grad():
-        plain = _losses(engine, probes.batch)
-        for row in range(_ROWS):
-            for batch in probes.replacing(row):
-                moved = (_losses(engine, batch) - plain).abs()
-                moved[row] = 0.0
-                if not bool((moved <= close * (1.0 + plain.abs())).all()):
-                    raise Unsupported(_mixes(engine, probes))
-        if not torch.equal(_losses(engine, probes.batch), plain):
-            raise Unsupported(
-                "the same records have another loss in a later pass: the model or the loss keeps something of the "
-                "records before them; make every pass start anew."
-            )
+    plain = _losses(engine, probes.batch).detach()
+    for row in range(_ROWS):
+        for batch in probes.replacing(row):
+            moved = (_losses(engine, batch).detach() - plain).abs()
+            moved[row] = 0.0
+            if not bool((moved <= close * (1.0 + plain.abs())).all()):
+                raise Unsupported(_mixes(engine, probes))
 
 
 def _mixes(engine: Engine, probes: Probes) -> str:
-    place = _where_rows_meet(engine, probes)
+    place = ""
+    with suppress(Exception):  # not every model takes what is no number; that it mixes is known
+        place = _where_rows_meet(engine, probes)
     return (
         "an example's loss changes with the other examples of its batch, so no example's gradient is its own"
         + (f": they meet in {place}" if place else "")
@@ -53,12 +65,6 @@ def _mixes(engine: Engine, probes: Probes) -> str:
 def _losses(engine: Engine, batch: Any) -> Tensor:
     with same_chance(engine.device):
         return engine.losses(batch, _ROWS)
-
-
-def _recorded(engine: Engine, batch: Any, rows: int) -> Tensor:
-    """By the very pass that is trained with."""
-    with same_chance(engine.device):
-        return engine.recorded_losses(batch, rows)
 
 
 def feels_others(engine: Engine, probes: Probes) -> str:
@@ -73,23 +79,15 @@ def feels_others(engine: Engine, probes: Probes) -> str:
         return "it draws random numbers of numpy or of Python, on which anything may hang that was not tried"
     if place := _where_rows_meet(engine, probes):
         return f"something is computed from several examples of a batch ({place})"
-    plain = _lengths(engine, probes.batch)
-    others = torch.arange(_ROWS, device=engine.device)
+    plain = lengths_of(engine, probes.batch, _ROWS)
     for row in range(_ROWS):
-        found = [_lengths(engine, batch) for batch in probes.replacing(row)]
-        with _marked(engine.model, row, torch.nan):
-            found.append(_lengths(engine, with_row(probes.batch, row, _filled(probes.batch, torch.nan))))
-        if not all(torch.equal(lengths[others != row], plain[others != row]) for lengths in found):
+        own = _only(engine, row)
+        found = [lengths_of(engine, batch, _ROWS) for batch in probes.replacing(row)]
+        with marked(engine.model, own, torch.nan):
+            found.append(lengths_of(engine, filled(probes.batch, own, torch.nan), _ROWS))
+        if not all(torch.equal(lengths[~own], plain[~own]) for lengths in found):
             return "what is computed for an example hangs on the others beside it, if only in its last bits"
     return ""
-
-
-def depends_on_size(engine: Engine, batch: Any, rows: int) -> bool:
-    """Whether something else is done with so many rows than with the few of ``batch``: what, was not tried."""
-    places = torch.arange(rows, device=engine.device) % _ROWS
-    many = tree_map(lambda leaf: leaf.index_select(0, places), batch)
-    few = operations(partial(_recorded, engine, batch, _ROWS))
-    return few != operations(partial(_recorded, engine, many, rows))
 
 
 def looks_at_values(run: Callable[[], Any]) -> str:
@@ -115,46 +113,23 @@ def _draws_elsewhere(engine: Engine, batch: Any) -> bool:
 
 def _where_rows_meet(engine: Engine, probes: Probes) -> str:
     replaced = [_replacing(engine, probes, row) for row in range(_ROWS)]
-    return where_rows_meet(partial(_marked_losses, engine, probes.batch), replaced)
+    return where_rows_meet(partial(_marked_flow, engine, probes.batch), replaced)
 
 
 def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
     """Passes in which one row is another."""
+    own = _only(engine, row)
     for batch in probes.replacing(row):
-        yield partial(_marked_losses, engine, batch)
+        yield partial(_marked_flow, engine, batch)
     for value in (_HUGE, torch.nan):
-        batch = with_row(probes.batch, row, _filled(probes.batch, value))
-        yield partial(_marked_losses, engine, batch, row, value)
+        yield partial(_marked_flow, engine, filled(probes.batch, own, value), row, value)
 
 
-def _marked_losses(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> Tensor:
+def _marked_flow(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> list[Tensor]:
     """Marked or not, so that the same operations are run."""
-    with _marked(engine.model, row, value):
-        return _recorded(engine, batch, _ROWS)
+    with marked(engine.model, _only(engine, row), value):
+        return flow_of(engine, batch, _ROWS)
 
 
-def _lengths(engine: Engine, batch: Any) -> Tensor:
-    """Everything that an example's coefficient is made of, by row."""
-    with same_chance(engine.device):
-        lengths = engine.sweep(batch, _ROWS).lengths
-    return torch.stack([lengths.squares, lengths.roundings], 1)
-
-
-def _filled(batch: Any, value: float) -> Any:
-    return tree_map(lambda leaf: torch.full_like(leaf, value) if leaf.is_floating_point() else leaf, batch)
-
-
-@contextmanager
-def _marked(model: nn.Module, row: int, value: float) -> Iterator[None]:
-    """One row of what is looked up by number is ``value``: token ids themselves cannot be huge or undefined."""
-
-    def mark(_: nn.Module, args: Any, output: Tensor) -> Tensor:  # noqa: ARG001 - a hook's signature
-        own = (torch.arange(_ROWS, device=output.device) == row).view(-1, *(1,) * (output.dim() - 1))
-        return output.masked_fill(own, value) if len(output) == _ROWS else output
-
-    handles = [part.register_forward_hook(mark) for part in model.modules() if isinstance(part, nn.Embedding)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def _only(engine: Engine, row: int) -> Tensor:
+    return torch.arange(_ROWS, device=engine.device) == row

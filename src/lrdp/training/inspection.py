@@ -107,7 +107,7 @@ def _layers(model: nn.Module) -> Iterator[Layer]:
         if reason is not None:
             yield _layer(path, module, "refused", "", reason)
         elif expression is not None:
-            yield _layer(path, module, expression.name, expression.cost, expression.refusal(module))
+            yield _layer(path, module, expression.name, expression.cost, None)
         elif path in owners:
             rule = rule_for(module) or Fallback
             yield _layer(path, module, rule.name, rule.cost, None)

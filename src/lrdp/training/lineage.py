@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from lrdp.training.looking import Watching
+from lrdp.training.looking import Watching, is_view
 
 _aten: Final = torch.ops.aten
 _UNWRITTEN: Final = {
@@ -29,50 +29,38 @@ _COMPARISONS: Final = {
     *(_aten.eq, _aten.ne, _aten.lt, _aten.le, _aten.gt, _aten.ge),
     *(_aten.isnan, _aten.isinf, _aten.isfinite, _aten.isposinf, _aten.isneginf),
 }
-Pass = Callable[[], Tensor]
+Pass = Callable[[], Sequence[Tensor]]
 
 
 def where_rows_meet(plain: Pass, replaced: Sequence[Iterable[Pass]]) -> str:
     """The line that computes something from more than one row, as ``model.py line 7``; empty if there is none.
 
-    ``replaced`` has for each row the passes that differ from ``plain`` in that row alone. What the losses do not come
-    from may meet as it likes.
+    ``replaced`` has for each row the passes that differ from ``plain`` in that row alone. What the results of a pass do
+    not come from may meet as it likes.
     """
     recording: Any = _Recording()
     with recording:
-        losses = plain()
-    calls = recording.leading_to(losses)
+        results = plain()
+    calls = recording.leading_to(results)
     for passes in replaced:
         for again in passes:
-            comparing: Any = _Comparing(calls)
-            with comparing:
-                again()
-            if comparing.place:
-                return str(comparing.place)
+            if place := _place(calls, again):
+                return place
         for call in calls:
             call.close_row()
     return ""
 
 
-def operations(one_pass: Pass) -> list[str]:
-    """What is done in a pass, in order, whatever the sizes."""
-    recording: Any = _Naming()
-    with recording:
-        one_pass()
-    return list(recording.names)
-
-
-class _Naming(Watching):  # type: ignore[no-untyped-call]
-    """Keeps every operation's name but views'."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        if not _is_view(func):
-            self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
+def _place(calls: list[_Call], again: Pass) -> str:
+    """Where a pass and an earlier one differ in what has changed already; it may end there, as where rows are gone."""
+    comparing: Any = _Comparing(calls)
+    try:
+        with comparing:
+            again()
+    except Exception:
+        if not comparing.place:
+            raise
+    return str(comparing.place)
 
 
 class _Call:
@@ -128,13 +116,13 @@ class _Recording(Watching):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if not _is_view(func):
+        if not is_view(func):
             self._calls.append(_Call(func, (args, kwargs), made))
         return made
 
-    def leading_to(self, losses: Tensor) -> list[_Call]:
-        """All operations, with values of those only that the losses come from."""
-        wanted = {_memory_of(losses)}
+    def leading_to(self, results: Sequence[Tensor]) -> list[_Call]:
+        """All operations, with values of those only that the results come from."""
+        wanted = set(map(_memory_of, results))
         for call in reversed(self._calls):
             if wanted.isdisjoint(map(_memory_of, call.made)):
                 call.forget()
@@ -152,7 +140,7 @@ class _Comparing(Watching):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if self.place or _is_view(func):
+        if self.place or is_view(func):
             return made
         call = next(self._left, None)
         if call is not None and call.does(func, made):
@@ -169,10 +157,6 @@ def _tensors(values: Any) -> list[Tensor]:
 
 def _memory_of(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _is_view(kind: Any) -> bool:
-    return any(made.alias_info is not None and not made.alias_info.is_write for made in kind._schema.returns)
 
 
 def _compares(kind: Any) -> bool:

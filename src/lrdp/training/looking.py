@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import torch
@@ -40,7 +40,10 @@ _LEAVES: Final = {
     Tensor.tolist,
     Tensor.untyped_storage,
 }
-_FOREIGN: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+_OURS: Final = str(Path(__file__).parent)
+_FOREIGN: Final = (str(Path(torch.__file__).parent), _OURS, contextlib.__file__)
+# Where a pass of ours begins: in the engine, on the tape, and in a whole pass.
+_BEGINNINGS: Final = {"losses", "_forward", "backward", "_back_from", "whole_pass"}
 
 
 class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -60,7 +63,7 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.place = self.place or calling_line()
 
 
-@contextmanager
+@contextlib.contextmanager
 def looking() -> Iterator[Watching]:
     """Notes where values are looked at meanwhile."""
     watching: Any = _Looking()
@@ -97,17 +100,27 @@ def _looks(kind: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return kind in _BY_INDEX and any(isinstance(leaf, Tensor) and leaf.dtype in masks for leaf in tree_leaves(args[1]))
 
 
+def is_view(kind: Any) -> bool:
+    """Whether an operation shows memory that is there already."""
+    return any(made.alias_info is not None and not made.alias_info.is_write for made in kind._schema.returns)
+
+
 def calling_line() -> str:
-    """The module that runs, and the innermost line that is neither torch's nor ours."""
+    """The module that runs, and the innermost line of its code that is neither torch's nor ours."""
     frames = list(_frames(sys._getframe(1)))
     selves = (frame.f_locals.get("self") for frame in frames)
-    owner = next((f"{type(own).__name__}, " for own in selves if isinstance(own, nn.Module)), "")
-    lines = (frame for frame in frames if not frame.f_code.co_filename.startswith(_FOREIGN))
-    place = next((f"{Path(frame.f_code.co_filename).name} line {frame.f_lineno}" for frame in lines), "")
-    return f"{owner}{place}"
+    owners = (type(own).__name__ for own in selves if isinstance(own, nn.Module))
+    codes = ((Path(frame.f_code.co_filename), frame.f_lineno) for frame in frames)
+    lines = (f"{file.name} line {line}" for file, line in codes if not str(file).startswith(_FOREIGN))
+    return ", ".join(filter(None, (next(owners, ""), next(lines, "")))) or "the backward pass"
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
+    """Up to where a pass began: what lies beyond it called us, and is not to blame."""
+    while frame is not None and not _begins(frame.f_code):
         yield frame
         frame = frame.f_back
+
+
+def _begins(code: CodeType) -> bool:
+    return code.co_name in _BEGINNINGS and code.co_filename.startswith(_OURS)

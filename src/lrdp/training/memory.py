@@ -54,11 +54,11 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run the operation and note the storage of what is new."""
-        given = {id(leaf.untyped_storage()) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        given = {id(storage) for storage in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor) and id(leaf.untyped_storage()) not in given:
-                self._note(leaf.untyped_storage())
+        for storage in _storages(result):
+            if id(storage) not in given:
+                self._note(storage)
         return result
 
     def _note(self, storage: torch.UntypedStorage) -> None:
@@ -73,6 +73,12 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _forget(self, key: int, size: int) -> None:
         self._known.discard(key)
         self._live -= size
+
+
+def _storages(values: Any) -> list[torch.UntypedStorage]:
+    """Of what has any: a sparse tensor is made of dense ones, which were noted by themselves."""
+    tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+    return [leaf.untyped_storage() for leaf in tensors if leaf.layout is torch.strided]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ PROBE_ROWS = (2, 3)
 _PUBLIC_SEED, _OTHER_SEED = 11, 13
 _SEEDS = (_PUBLIC_SEED, *range(14, 24))
 _STIR, _LEAST_SIZE = 0.1, 0.1
+_NUMBERS = (7, -7)
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,38 @@ class Probes:
         return Probes(as_weights(self.batch, dtype), tuple(as_weights(other, dtype) for other in self.others))
 
     def where(self, runs: Callable[[Any], bool]) -> Probes:
-        """Without such others as the model does not take."""
-        return Probes(self.batch, tuple(other for other in self.others if runs(other)))
+        """Without such others as the model does not take, and with larger and smaller numbers where it takes any."""
+        numbers = (_with_number(self.batch, number, runs) for number in _NUMBERS)
+        further = tuple(other for other in numbers if other is not self.batch)
+        return Probes(self.batch, (*filter(runs, self.others), *further))
 
 
 def around(batch: Any) -> Probes:
     """These records, and others: the same in other places, zeros, and made-up ones."""
     moved = tree_map(lambda leaf: leaf.roll(1, 0), batch)
     return Probes(batch, (tree_map(torch.zeros_like, batch), made_up(batch, _OTHER_SEED), moved))
+
+
+def _with_number(batch: Any, number: int, runs: Callable[[Any], bool]) -> Any:
+    """``batch`` with ``number`` in every leaf of whole numbers in which the model takes it, as of counts.
+
+    The largest of some zeros and ones is 1, and the least is 0, whichever is replaced. On a processor only: elsewhere a
+    number that no table has ends the process.
+    """
+    leaves, form = tree_flatten(batch)
+    for place, leaf in enumerate(leaves):
+        if not _holds(leaf, number) or leaf.device.type != "cpu":
+            continue
+        tried = tree_unflatten([*leaves[:place], torch.full_like(leaf, number), *leaves[place + 1 :]], form)
+        if runs(tried):
+            batch, leaves = tried, tree_leaves(tried)
+    return batch
+
+
+def _holds(leaf: Tensor, number: int) -> bool:
+    if leaf.is_floating_point() or leaf.is_complex() or leaf.dtype is torch.bool:
+        return False
+    return torch.iinfo(leaf.dtype).min <= number
 
 
 def public_records(task: Task) -> Any:
@@ -94,7 +119,7 @@ def made_up(batch: Any, seed: int) -> Any:
         if leaf.is_floating_point() or leaf.is_complex():
             return torch.rand(leaf.shape, generator=source).to(leaf)
         whole = torch.randint(0, 2, leaf.shape, generator=source).to(leaf)
-        if whole.dim() > 1:
+        if whole.dim() > 1 and whole.shape[1] > 1:
             whole[:, :1] = 1
         return whole
 

@@ -22,7 +22,8 @@ class Shapes:
             raise Unsupported(f"what the layers give out has other dimensions for {rows} examples than for {few[0]}.")
         self._base = [tuple(shape) for shape in known]
         pairs = zip(known, shapes, strict=True)
-        self._slopes = [tuple((b - a) / (rows - few[0]) for a, b in zip(*pair, strict=True)) for pair in pairs]
+        self._between = rows - few[0]
+        self._growths = [tuple(b - a for a, b in zip(*pair, strict=True)) for pair in pairs]
 
     def demand(self, rows: int, shapes: Sequence[Shape]) -> None:
         """Raise if a pass over so many rows had others: whose row is whose is not known then."""
@@ -30,7 +31,9 @@ class Shapes:
             raise Unsupported("a pass has other shapes inside than those that were checked.")
 
     def _expected(self, rows: int) -> list[Shape]:
+        """In whole numbers: some stand for "to the end" and are too large for others."""
+        more = rows - self._known
         return [
-            tuple(int(size + slope * (rows - self._known)) for size, slope in zip(shape, slopes, strict=True))
-            for shape, slopes in zip(self._base, self._slopes, strict=True)
+            tuple(size + growth * more // self._between for size, growth in zip(shape, growths, strict=True))
+            for shape, growths in zip(self._base, self._growths, strict=True)
         ]

@@ -96,10 +96,7 @@ class Tape:
 
         Weights' gradients would be sums over examples already, and of no use.
         """
-        ends = terminals(self._edges)
-        self._edges = []
-        if ends and losses.requires_grad:
-            torch.autograd.grad(losses.sum(), ends, allow_unused=True)
+        self._back_from(losses)
         with torch.no_grad():
             for emit in self._deferred:
                 self._take(emit())
@@ -108,9 +105,25 @@ class Tape:
                 self._measure(parameter, combine(uses, self.rows))
         self._open = {}
 
-    def discard(self) -> None:
-        """Without a sweep: books and outputs refer to each other, and would stay until somebody looks for such."""
-        self._edges, self._waiting, self._deferred = [], {}, []
+    def flow(self, losses: Tensor) -> list[Tensor]:
+        """The same pass, but the gradients are handed out as they arrive, and no rule runs."""
+        arrived: list[Tensor] = []
+
+        def keep(gradient: Tensor) -> list[Share]:
+            arrived.append(gradient.detach())
+            return []
+
+        self._waiting = dict.fromkeys(self._waiting, keep)
+        self._back_from(losses)
+        # Books and outputs refer to each other, and would stay until somebody looks for such.
+        self._waiting, self._deferred = {}, []
+        return arrived
+
+    def _back_from(self, losses: Tensor) -> None:
+        ends, self._edges = terminals(self._edges), []
+        if ends and losses.requires_grad:
+            # From each loss by itself: a sum of all would be something that rows meet in.
+            torch.autograd.grad(losses, ends, torch.ones_like(losses), allow_unused=True)
 
     def give_up(self, rows: Tensor) -> None:
         """Leave the marked examples without weight: they are not finite, wherever that was seen."""
@@ -156,7 +169,9 @@ class Tape:
 
     def _arrive(self, number: int, gradient: Tensor) -> None:
         """Hooks outlive the pass, so what a layer kept for its rule is let go here, as soon as the rule has run."""
-        emit = self._waiting.pop(number)
+        emit = self._waiting.pop(number, None)
+        if emit is None:
+            raise Unsupported("gradients come by twice, as where a loss takes some itself.")
         with torch.no_grad():
             self._take(emit(gradient))
 

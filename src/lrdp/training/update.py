@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lrdp.accounting import Mechanism, SampledGaussian, limits
+from lrdp.accounting import Mechanism, SampledGaussian
 from lrdp.errors import InvalidInput, ReceiptRefused, Unsupported
 from lrdp.ledger.receipt import Receipt
 from lrdp.training.checked import CheckedGradients
@@ -31,6 +31,14 @@ def private_update(receipt: Receipt, task: Task) -> Update:
     Guarantees: each step is the mechanism of the receipt, so the update is exactly as private as was charged. Whatever
     can be refused is refused before the receipt is redeemed, and so before anything is drawn.
     """
+    check_charged(receipt, task)
+    with prepared(sampled(receipt.mechanism), task) as ready:
+        receipt.redeem()
+        return Update(ready.run(receipt.steps, from_system()), receipt.steps)
+
+
+def check_charged(receipt: Receipt, task: Task) -> None:
+    """Refuse to train on what was not charged."""
     if not isinstance(receipt, Receipt):
         raise ReceiptRefused(f"a private update takes a Receipt from the ledger, got {type(receipt).__name__}.")
     if receipt.clip_norm != task.constants.clip_norm:
@@ -38,34 +46,22 @@ def private_update(receipt: Receipt, task: Task) -> Update:
             f"clip_norm must be the {receipt.clip_norm} that was charged, got {task.constants.clip_norm}: the policy "
             f"that paid fixes both."
         )
-    with prepared(_sampled(receipt.mechanism), task) as ready:
-        receipt.redeem()
-        return Update(ready.run(receipt.steps, _from_system()), receipt.steps)
-
-
-def unaccounted_private_update(mechanism: SampledGaussian, steps: int, task: Task) -> Update:
-    """The same for research, without ledger or budget: whoever calls it accounts for every call.
-
-    Guarantees: each step is ``mechanism``. Nothing is charged, so calling it twice costs twice and no one knows.
-    """
-    steps = limits.whole("steps", steps, 1, "an update takes at least one step")
-    with prepared(_sampled(mechanism), task) as ready:
-        return Update(ready.run(steps, _from_system()), steps)
 
 
 def memory_plan(mechanism: SampledGaussian, task: Task) -> MemoryPlan:
     """What a step will take, and in how many rows at a time it will run; nothing is trained."""
-    with prepared(_sampled(mechanism), task) as ready:
+    with prepared(sampled(mechanism), task) as ready:
         return ready.memory
 
 
 def check_gradients(mechanism: Mechanism, task: Task) -> CheckedGradients:
     """Refuse now whatever an update would be refused for; kept as ``Task.checked``, the result saves the search."""
-    with prepared(_sampled(mechanism), task) as ready:
+    with prepared(sampled(mechanism), task) as ready:
         return ready.checked
 
 
-def _sampled(mechanism: Mechanism) -> SampledGaussian:
+def sampled(mechanism: Mechanism) -> SampledGaussian:
+    """The mechanism, if its steps draw batches."""
     if not isinstance(mechanism, SampledGaussian):
         raise Unsupported(
             f"{mechanism.name} reads the whole data set in every step: use fixed-size or truncated-poisson."
@@ -73,5 +69,6 @@ def _sampled(mechanism: Mechanism) -> SampledGaussian:
     return mechanism
 
 
-def _from_system() -> Randomness:
+def from_system() -> Randomness:
+    """Two streams with fresh keys from the operating system."""
     return Randomness(sampling=Keystream.from_system(), noise=Keystream.from_system())

@@ -17,20 +17,22 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lrdp.errors import InvalidInput, Unsupported
+from lrdp.errors import InvalidInput
 from lrdp.training.checked import CheckedGradients, Peaks
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
 from lrdp.training.evidence import demand_gradients, telling
 from lrdp.training.exactness import disagreement, why_not
-from lrdp.training.independence import depends_on_size, feels_others, looks_at_values, refuse_mixing, whole_pass
+from lrdp.training.independence import feels_others, hazards, looks_at_values, refuse_mixing, whole_pass
 from lrdp.training.memory import LiveBytes
 from lrdp.training.probes import PROBE_ROWS, Probes, around, as_weights, some_rows, stirred, twin
 from lrdp.training.records import Reader
+from lrdp.training.remembering import demand_unchanged, refuse_memory, weights_and_buffers
 from lrdp.training.shapes import Shapes
+from lrdp.training.sizing import depends_on_size
 from lrdp.training.task import Task
 from lrdp.training.unlooking import unlooking
 from lrdp.training.widening import Widening
@@ -49,7 +51,7 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
     if task.checked is not None and task.checked.subject == subject:
         engine.batched, engine.shapes = task.checked.batched, task.checked.shapes
         return task.checked
-    before = _buffers(task.model)
+    before = weights_and_buffers(task.model)
     with _exactly(engine, task, reader) as (exact, batch):
         tried = around(batch).where(partial(_runs, exact))
         alone = _why_inexact(exact, task, reader, tried)
@@ -59,7 +61,7 @@ def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
         alone = alone or _why_tied(engine, tried)
     with engine:
         peaks, least_meeting = _alone_peaks(engine, batch) if alone else _peaks(engine, batch)
-    _check_buffers(task.model, before)
+    demand_unchanged(task.model, before)
     engine.batched.settle()
     return CheckedGradients(subject, peaks, least_meeting, engine.batched, engine.shapes, alone, batch)
 
@@ -70,8 +72,8 @@ def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int
         if checked.alone or rows in checked.sizes:
             continue
         with engine, stirred(engine.model), unlooking():
-            if depends_on_size(engine, checked.probes, rows):
-                return replace(checked, alone=f"something else is done with {rows} examples than with {_MOST}")
+            if why := depends_on_size(engine, checked.probes, rows):
+                return replace(checked, alone=why)
         checked.sizes.add(rows)
     return checked
 
@@ -88,18 +90,24 @@ def _exactly(engine: Engine, task: Task, reader: Reader) -> Iterator[tuple[Engin
     """An engine on a copy in float64, or ``engine`` if the copy does not run; and records that it learns from."""
     exact = _widened(task)
     if exact is not None:
-        before = _buffers(exact.model)
         with exact, Widening():
             try:
-                batch = telling(exact, task, reader)
+                batch = _telling_only(exact, task, reader)
             except InvalidInput as problem:
                 _LOG.info("the model does not run in float64: %s", problem)
             else:
-                _check_buffers(exact.model, before)
                 yield exact, batch
                 return
     with engine, stirred(task.model):
-        yield engine, telling(engine, task, reader)
+        yield engine, _telling_only(engine, task, reader)
+
+
+def _telling_only(engine: Engine, task: Task, reader: Reader) -> Any:
+    """Records that it learns from, if they leave it as it was."""
+    before = weights_and_buffers(engine.model)
+    batch = telling(engine, task, reader)
+    demand_unchanged(engine.model, before)
+    return batch
 
 
 def _widened(task: Task) -> Engine | None:
@@ -114,8 +122,13 @@ def _widened(task: Task) -> Engine | None:
 def _why_inexact(exact: Engine, task: Task, reader: Reader, tried: Probes) -> str:
     """Why the layers' rules are not exact; empty if they are. Refuses what cannot be trained in any way."""
     given = tried.as_weights(exact.dtype)
-    refuse_mixing(exact, given, _CLOSE[exact.dtype])
+    refuse_memory(exact, given, _CLOSE[exact.dtype])
+    chance = hazards(exact, given)
+    if not chance:
+        refuse_mixing(exact, given, _CLOSE[exact.dtype])
     demand_gradients(exact, task, reader)
+    if chance:
+        return chance
     if exact.model is task.model and exact.dtype != torch.float64:
         return "it does not run in float64, so its rules cannot be checked"
     with unlooking():
@@ -183,15 +196,3 @@ def check_finite(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise InvalidInput(f"the model's weights must be finite, but {name} is not: refuse it and ask for another.")
-
-
-def _buffers(model: nn.Module) -> dict[str, Tensor]:
-    return {name: buffer.clone() for name, buffer in model.named_buffers()}
-
-
-def _check_buffers(model: nn.Module, before: dict[str, Tensor]) -> None:
-    for name, buffer in model.named_buffers():
-        if name not in before or not torch.equal(before[name], buffer):
-            raise Unsupported(
-                f"the buffer {name} changes with the data it sees, without noise: remove it or freeze it."
-            )

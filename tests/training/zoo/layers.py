@@ -255,7 +255,7 @@ ENTRIES_OF_LAYERS: tuple[Entry, ...] = (
         "spectral_norm",
         lambda: constrained(_SPECTRAL),
         _FLAT,
-        refused="the buffer 0.parametrizations.weight.0._u changes",
+        refused="the buffer 0.parametrizations.weight.0._u is changed",
     ),
     built("PReLU", lambda: nn.Sequential(mlp(6, 8, 8), nn.PReLU(8), nn.Linear(8, CLASSES)), _FLAT),
     built("Conv1d", lambda: pooled(nn.Conv1d(4, 8, 3, dilation=2), nn.ReLU(), width=8), _LINE),

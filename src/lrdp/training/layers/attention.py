@@ -18,11 +18,9 @@ class AttentionExpression:
     name: ClassVar[str] = "multi-head attention"
     cost: ClassVar[str] = "projections as linear layers; cross-attention computes them once for each of its inputs"
 
-    def refusal(self, module: Any) -> str | None:
+    def fits(self, module: Any) -> bool:
         """Learned key and value rows are not written out."""
-        if module.bias_k is not None or module.add_zero_attn:
-            return "add_bias_kv and add_zero_attn are not written out: unset both"
-        return None
+        return module.bias_k is None and not module.add_zero_attn
 
     def forward(  # noqa: PLR0913 - the signature of nn.MultiheadAttention
         self,
@@ -50,7 +48,10 @@ class AttentionExpression:
         output = tape.linear(merged, module.out_proj.weight, module.out_proj.bias)
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
-        return output if module.batch_first else output.transpose(0, 1), weights
+        if module.batch_first:
+            # In memory, torch's own has steps before examples; a dropout that follows draws its mask in that order.
+            return output.transpose(0, 1).contiguous().transpose(0, 1), weights
+        return output.transpose(0, 1), weights
 
 
 def _projected(tape: Tape, module: Any, given: list[Tensor], same: bool) -> list[Tensor]:

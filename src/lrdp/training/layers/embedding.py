@@ -26,11 +26,8 @@ class EmbeddingRule:
         module, weight = call.module, call.trainable("weight")
         if weight is None:
             return
-        if module.max_norm is not None or module.scale_grad_by_freq:
-            raise Unsupported(
-                "Embedding with max_norm or scale_grad_by_freq is refused: the first changes weights by the data it "
-                "sees, the second scales one example's gradient by another's; unset both."
-            )
+        if module.scale_grad_by_freq:
+            raise Unsupported("scale_grad_by_freq scales one example's gradient by how often others have its tokens.")
         tape, indices = call.tape, call.input.reshape(call.tape.rows, -1)
 
         def emit(gradient: Tensor) -> list[Share]:

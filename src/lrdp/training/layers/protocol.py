@@ -67,8 +67,8 @@ class Expression(Protocol):
     name: ClassVar[str]
     cost: ClassVar[str]
 
-    def refusal(self, module: Any) -> str | None:
-        """Why this module cannot be expressed, or None."""
+    def fits(self, module: Any) -> bool:
+        """Whether all that this module does is written out; if not, it is like any that has no rule."""
 
     def forward(self, tape: Tape, module: Any, *args: Any, **kwargs: Any) -> Any:
         """The module's own result, by other means."""

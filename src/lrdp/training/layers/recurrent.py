@@ -46,11 +46,9 @@ class RecurrentExpression:
     name: ClassVar[str] = "recurrent"
     cost: ClassVar[str] = "time steps one by one instead of the fused kernel: 2 to 4 times its time"
 
-    def refusal(self, module: Any) -> str | None:
+    def fits(self, module: Any) -> bool:
         """Dropout between layers is not written out."""
-        if module.dropout and module.training:
-            return "dropout between recurrent layers is not written out: set dropout=0 and stack layers with nn.Dropout"
-        return None
+        return not (module.dropout and module.training)
 
     def forward(self, tape: Tape, module: Any, inputs: Any, states: Any = None) -> Any:
         """The same outputs and final states."""

@@ -55,13 +55,13 @@ def rule_for(module: nn.Module) -> Rule | None:
 
 
 def expression_for(module: nn.Module) -> Expression | None:
-    """The layer's re-expression, if it has one and anything in it is trained."""
+    """The layer's re-expression, if it has one that fits and anything in it is trained."""
     if not any(parameter.requires_grad for parameter in module.parameters()):
         return None
     found = (
         expression for kind, expression in _EXPRESSIONS.items() if isinstance(module, kind) and _runs_as(module, kind)
     )
-    return next(found, None)
+    return next((expression for expression in found if expression.fits(module)), None)
 
 
 def trained(module: nn.Module) -> set[str]:

@@ -1,0 +1,162 @@
+"""Fill the tables of docs/results/paper.md from the results beside it, number beside number with the paper's own.
+
+Run: python scripts/paper_page.py [FOLDER], where FOLDER has what `lrdp experiments utility` wrote (docs/results/paper).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "results" / "paper.md"
+FOLDER: Final = PAGE.parent / "paper"
+TASKS: Final = {
+    "mnist": "MNIST",
+    "emnist": "EMNIST",
+    "cifar10": "CIFAR-10",
+    "sst2": "SST-2",
+    "qnli": "QNLI",
+    "qqp": "QQP",
+}
+METHODS: Final = {
+    "none": "no privacy",
+    "poisson-rdp": "Poisson, RDP",
+    "poisson-prv": "Poisson, PRV",
+    "l-rdp": "L-RDP",
+    "fixed-pld": "fixed, PLD",
+    "truncated": "truncated",
+}
+PUBLISHED: Final = {"poisson-rdp": "RDP", "poisson-prv": "PRV", "l-rdp": "L-RDP"}
+Row = Mapping[str, Any]
+
+
+class Findings:
+    """The study's rows, and what the paper printed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rows: list[Row] = json.loads((folder / "utility.json").read_text(encoding="utf-8"))["rows"]
+        self.paper: Mapping[str, Any] = tomllib.loads((FOLDER / "published.toml").read_text(encoding="utf-8"))
+
+    def row(self, task: str, method: str, epsilon: float) -> Row | None:
+        """The row of a line, where it was run."""
+        wanted = {"task": task, "method": method, "epsilon": epsilon}
+        return next((row for row in self.rows if all(row[name] == value for name, value in wanted.items())), None)
+
+    def published(self, task: str, method: str, epsilon: float) -> float:
+        """In percent, as plotted."""
+        return 100 * float(self.paper[task][method]["plotted"][self.paper["epsilons"].index(epsilon)])
+
+
+def accuracies(found: Findings) -> list[str]:
+    """Every accuracy with its standard deviation over seeds, and the paper's."""
+    heads = ["task", "ε", *METHODS.values(), *(f"paper: {name}" for name in PUBLISHED.values())]
+    return table(heads, [_accuracies(found, task, epsilon) for task in TASKS for epsilon in found.paper["epsilons"]])
+
+
+def _accuracies(found: Findings, task: str, epsilon: float) -> list[str]:
+    own = [found.row(task, method, epsilon) for method in METHODS]
+    shown = ["–" if row is None else f"{row['accuracy']:.2f} ± {row['deviation'] or 0:.2f}" for row in own]
+    return [TASKS[task], str(epsilon), *shown, *(f"{found.published(task, each, epsilon):.1f}" for each in PUBLISHED)]
+
+
+def gaps(found: Findings) -> list[str]:
+    """What a method loses against Poisson with PRV, with both intervals, the test set's error and the paper's gap."""
+    heads = ["task", "ε", "L-RDP − PRV", "paired", "independent", "paper", "truncated − PRV", "paired", "test set ±"]
+    return table(heads, [_gaps(found, task, epsilon) for task in TASKS for epsilon in found.paper["epsilons"]])
+
+
+def _gaps(found: Findings, task: str, epsilon: float) -> list[str]:
+    paper = found.published(task, "l-rdp", epsilon) - found.published(task, "poisson-prv", epsilon)
+    first, second = (found.row(task, method, epsilon) for method in ("l-rdp", "truncated"))
+    if first is None or second is None:
+        return [TASKS[task], str(epsilon), *["–"] * 3, f"{paper:+.2f}", *["–"] * 3]
+    return [
+        TASKS[task],
+        str(epsilon),
+        *_gap(first, "paired", "independent"),
+        f"{paper:+.2f}",
+        *_gap(second, "paired"),
+        f"{first['test_set_error']:.2f}",
+    ]
+
+
+def _gap(row: Row, *intervals: str) -> list[str]:
+    return [f"{row['gap']:+.2f}", *(f"{row[f'{name}_low']:+.2f} … {row[f'{name}_high']:+.2f}" for name in intervals)]
+
+
+def noise(found: Findings) -> list[str]:
+    """σ of each method, and the truncated one's over PRV's."""
+    methods = [name for name in METHODS if name != "none"]
+    heads = ["task", "ε", *(METHODS[name] for name in methods), "truncated / PRV", "L-RDP / PRV"]
+    return table(
+        heads, [_noise(found, methods, task, epsilon) for task in TASKS for epsilon in found.paper["epsilons"]]
+    )
+
+
+def _noise(found: Findings, methods: Sequence[str], task: str, epsilon: float) -> list[str]:
+    rows = {name: found.row(task, name, epsilon) for name in methods}
+    sigma = {name: row["noise_multiplier"] for name, row in rows.items() if row is not None}
+    if len(sigma) < len(methods):
+        return [TASKS[task], str(epsilon), *["–"] * (len(methods) + 2)]
+    ratios = (sigma["truncated"] / sigma["poisson-prv"], sigma["l-rdp"] / sigma["poisson-prv"])
+    return [
+        TASKS[task],
+        str(epsilon),
+        *(f"{value:.4f}" for value in sigma.values()),
+        *(f"{each:.5f}" for each in ratios),
+    ]
+
+
+def controls(found: Findings) -> list[str]:
+    """Opacus itself beside our engine with Opacus's σ."""
+    heads = ["task", "ε", "accountant", "our engine", "Opacus itself", "difference", "test set ±"]
+    lines = []
+    for row in found.rows:
+        if row["method"].startswith("opacus-"):
+            kind = row["method"].removeprefix("opacus-")
+            ours = found.row(row["task"], f"poisson-{kind}", row["epsilon"])
+            if ours is not None:
+                scores = (ours["accuracy"], row["accuracy"])
+                shown = [f"{scores[0]:.2f}", f"{scores[1]:.2f}", f"{scores[1] - scores[0]:+.2f}"]
+                lines.append(
+                    [TASKS[row["task"]], f"{row['epsilon']:g}", kind.upper(), *shown, f"{row['test_set_error']:.2f}"]
+                )
+    return table(heads, lines)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Markdown."""
+    return [_line(heads), "|---" * len(heads) + "|", *map(_line, rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+TABLES: Final[dict[str, Callable[[Findings], list[str]]]] = {
+    "accuracies": accuracies,
+    "gaps": gaps,
+    "noise": noise,
+    "controls": controls,
+}
+
+
+def filled(text: str, found: Findings) -> str:
+    """The page with every table between its marks made anew."""
+    for name, made in TABLES.items():
+        marks = rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end of {name} -->)"
+        lines = "\n".join(made(found))
+        text, times = re.subn(marks, lines.replace("\\", r"\\"), text, flags=re.DOTALL)
+        if times != 1:
+            sys.exit(f"{PAGE.name} has {times} places for the table {name!r}, and one is wanted.")
+    return text
+
+
+if __name__ == "__main__":
+    findings = Findings(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), findings), encoding="utf-8")

@@ -1,0 +1,28 @@
+"""What a task gives out: tensors, split in three, with the number of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Split:
+    """Inputs and labels, a row for each record."""
+
+    inputs: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Of ``train`` the clients get their shares; ``validation`` is for choosing, and ``test`` for what is reported."""
+
+    train: Split
+    validation: Split
+    test: Split
+    classes: int

@@ -1,0 +1,9 @@
+"""Sensitivity: what a federation's parameters do to accuracy and noise, and what clients pay that come and go.
+
+Stages: sizes of the data, noise, a crowd whose rounds are counted, a small federation with real ledgers, learning rates
+at the base on validation data, and then each parameter varied around the base with all seeds.
+"""
+
+from lrdp.experiments.sensitivity.study import Sensitivity, study
+
+__all__ = ["Sensitivity", "study"]

@@ -1,0 +1,47 @@
+"""For studies alone: updates without ledger, and randomness that can be had again.
+
+Whoever knows the key of the noise can take it off, so an update made with a seeded key is not private. No room that
+serves real clients imports this module (an import contract), and nothing that is configured or sent reaches it.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+from lrdp.accounting import SampledGaussian, limits
+from lrdp.ledger.receipt import Receipt
+from lrdp.training.keystream import Keystream
+from lrdp.training.local_steps import Randomness, prepared
+from lrdp.training.task import Task
+from lrdp.training.update import Update, check_charged, from_system, sampled
+
+
+def seeded_randomness(seed: int, client: int, number: int) -> Randomness:
+    """The streams of one client in round ``number`` of a study: the same for the same three numbers."""
+
+    def stream(purpose: str) -> Keystream:
+        return Keystream(sha256(json.dumps(["study", seed, client, number, purpose]).encode()).digest())
+
+    return Randomness(sampling=stream("sampling"), noise=stream("noise"))
+
+
+def unaccounted_private_update(
+    mechanism: SampledGaussian, steps: int, task: Task, randomness: Randomness | None = None
+) -> Update:
+    """The update of so many local steps, without ledger or budget: whoever calls it accounts for every call.
+
+    Guarantees: each step is ``mechanism``. Nothing is charged, so calling it twice costs twice and no one knows.
+    Without ``randomness`` it comes from the operating system.
+    """
+    steps = limits.whole("steps", steps, 1, "an update takes at least one step")
+    with prepared(sampled(mechanism), task) as ready:
+        return Update(ready.run(steps, randomness or from_system()), steps)
+
+
+def seeded_update(receipt: Receipt, task: Task, randomness: Randomness) -> Update:
+    """What a paid update would be with this randomness: charged in full, and as private as the key is secret."""
+    check_charged(receipt, task)
+    with prepared(sampled(receipt.mechanism), task) as ready:
+        receipt.redeem()
+        return Update(ready.run(receipt.steps, randomness), receipt.steps)
