@@ -8,7 +8,14 @@ from lrdp.errors import InvalidInput
 from lrdp.experiments.memory import study
 from lrdp.experiments.memory.alone import Order, measured_alone
 from lrdp.experiments.memory.caching import CachingAllocator
-from lrdp.experiments.memory.plan import live_cells, measured_cells, process_cells, recorded_sizes, trace_cells
+from lrdp.experiments.memory.plan import (
+    asked_sizes,
+    live_cells,
+    measured_cells,
+    process_cells,
+    recorded_sizes,
+    trace_cells,
+)
 from lrdp.experiments.memory.replaying import replay, reserved_bytes
 from lrdp.experiments.memory.steps import live_series
 from lrdp.experiments.memory.traces import Trace, rows_of
@@ -62,6 +69,15 @@ def test_traces_are_recorded_in_as_many_equal_pieces_as_batches_have(plan, name)
         assert {few, many} <= set(trace_cells(plan, name))
         assert [len(set(rows_of(size, method.micro_batch))) for size in (few, many)] == [1, 1]
         assert [len(rows_of(size, method.micro_batch)) for size in (few, many)] == [pieces, pieces]
+
+
+def test_in_pieces_every_size_is_measured_for_their_rows_go_up_and_down(plan):
+    name = "Opacus, BatchMemoryManager 32"
+    taken = [size for part in asked_sizes(plan, plan.methods[name]) for size in part]
+    found = [size for cell in live_cells(plan, name) for size in cell["sizes"]]
+    assert len(taken) == 200
+    assert set(found) == set(taken)
+    assert len(found) == len(set(taken)) + len(list(live_cells(plan, name)))
 
 
 def test_live_bytes_of_a_step_are_those_of_its_size():

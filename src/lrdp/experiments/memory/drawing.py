@@ -14,8 +14,11 @@ from lrdp.experiments.study.pictures import COLOURS, saved
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDTH, _HEIGHT = 10.0, 4.6
+_WIDTH, _HEIGHT = 10.0, 4.8
 _GIGABYTE: Final = 1e9
+_TICKS: Final = tuple(part * 10**power for power in range(-4, 3) for part in (1, 2, 5))
+_PANELS: Final = (("tensors that live at once", live_series), ("whole process", process_series))
+PAPER: Final = {"14 GB: the paper, fixed size": 14, "46 GB: the paper, Poisson": 46}
 
 
 def drawn(settings: Settings, results: Results, folder: Path) -> Sequence[Path]:
@@ -27,47 +30,63 @@ def _per_iteration(settings: Settings, results: Results, folder: Path) -> Sequen
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, series_of, title in zip(
-        panels, (live_series, process_series), ("tensors that live at once", "whole process"), strict=True
-    ):
+    panels = figure.subplots(1, len(_PANELS), sharey=True)
+    for axes, (title, series_of) in zip(panels, _PANELS, strict=True):
         for place, name in enumerate(settings.contestants):
             _line(axes, series_of(settings, results, name), name, COLOURS[place % len(COLOURS)])
-        _dress(axes, title, "iteration")
+        _dress(axes, title)
     panels[0].set_ylabel("peak within an iteration, GB")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(
-        f"Memory per iteration: {settings.model}, {settings.records:,} records, batches of {settings.batch_size}"
+        f"Memory per iteration on a CPU: {settings.model}, {settings.records:,} records, batches of "
+        f"{settings.batch_size}",
+        fontsize="medium",
     )
     return saved(figure, folder / "memory-per-iteration")
 
 
 def _line(axes: Axes, series: Series, name: str, colour: str) -> None:
     values = [value / _GIGABYTE for value in series.values]
-    axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.3, label=name)
+    axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.2, label=name)
 
 
 def _reserved(settings: Settings, results: Results, folder: Path) -> Sequence[Path]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_WIDTH, _HEIGHT + 0.6), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, _HEIGHT + 1.2), layout="constrained")
     axes: Any = figure.subplots()
     for place, name in enumerate(settings.replay.runs):
         colour, style = COLOURS[place % len(COLOURS)], "-" if place < len(COLOURS) else "--"
         for seed, reserved in reserved_by_seed(results, name).items():
             values = [value / _GIGABYTE for value in reserved]
-            label = name if seed == 0 else None
-            axes.plot(range(1, len(values) + 1), values, style, color=colour, linewidth=1.2, label=label)
+            shown = {"label": name, "linewidth": 1.6} if seed == 0 else {"linewidth": 0.6, "alpha": 0.5}
+            axes.plot(range(1, len(values) + 1), values, style, color=colour, **shown)
+    _marks(axes)
     axes.set_xscale("log")
     axes.set_ylabel("reserved, GB")
-    _dress(axes, "Model of a CUDA card's allocator: bytes reserved (what nvidia-smi shows)", "iteration")
+    _dress(axes, "What torch's allocator would have reserved on a CUDA card (a model; thin lines are other sequences)")
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     return saved(figure, folder / "memory-reserved")
 
 
-def _dress(axes: Axes, title: str, below: str) -> None:
-    axes.set_yscale("log")
+def _marks(axes: Any) -> None:
+    """The paper's own figures, where they are within sight."""
+    _, top = axes.get_ylim()
+    for words, height in PAPER.items():
+        if height < 2 * top:
+            axes.axhline(height, color="black", linewidth=0.8, linestyle=":")
+            axes.annotate(words, (1.0, height), xytext=(2, 3), textcoords="offset points", fontsize="small")
+
+
+def _dress(axes: Any, title: str) -> None:
+    from matplotlib.ticker import NullFormatter
+
     axes.set_title(title, fontsize="medium")
-    axes.set_xlabel(below)
-    axes.grid(visible=True, which="both", axis="y", linewidth=0.4, alpha=0.5)
+    axes.set_xlabel("iteration")
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_yticks([tick for tick in _TICKS if low / 2 <= tick <= high * 2])
+    axes.set_ylim(low, high)
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(visible=True, axis="y", linewidth=0.4, alpha=0.6)

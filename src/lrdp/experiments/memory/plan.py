@@ -38,22 +38,24 @@ def process_cells(settings: Settings, name: str) -> Iterator[Cell]:
 
 
 def live_cells(settings: Settings, name: str) -> Iterator[Cell]:
-    """All steps; where sizes are asked for, some of them, and the first one twice to see that it repeats."""
-    method = settings.methods[name]
-    if method.engine in DRAW_THEIR_OWN:
-        for part, sizes in enumerate(asked_sizes(settings, method)):
+    """All steps; where sizes can be asked for, those that are needed, and one of them twice to see that it repeats."""
+    method, seen = settings.methods[name], set[int]()
+    for part, sizes in enumerate(asked_sizes(settings, method)):
+        if method.engine in DRAW_THEIR_OWN:
             yield cell_for(settings, "live", name, sizes, part)
-        return
-    sizes = live_sizes(settings) if method.sampling == "poisson" else [settings.batch_size]
-    yield cell_for(settings, "live", name, [*sizes, sizes[0]], 0)
+        elif fresh := sorted(_needed_sizes(settings, method, sizes) - seen):
+            yield cell_for(settings, "live", name, [*fresh, fresh[0]], part)
+            seen |= set(fresh)
 
 
-def live_sizes(settings: Settings) -> list[int]:
-    """Evenly over all that are taken: between two of them what lives is all but a straight line."""
+def _needed_sizes(settings: Settings, method: Method, sizes: Sequence[int]) -> set[int]:
+    """In pieces, each: their rows go up and down. Whole batches, a few: what lives is a straight line in their size."""
+    if method.micro_batch or method.sampling != "poisson":
+        return set(sizes)
     parts = enumerate(settings.parts)
-    asked = [size for part, steps in parts for size in poisson_sizes(settings.setting(), steps, part)]
-    low, high = min(settings.replay.recorded[0], *asked), max(settings.replay.recorded[1], *asked)
-    return sorted({round(low + (high - low) * place / (_LIVE_SIZES - 1)) for place in range(_LIVE_SIZES)})
+    taken = [size for part, steps in parts for size in poisson_sizes(settings.setting(), steps, part)]
+    low, high = min(settings.replay.recorded[0], *taken), max(settings.replay.recorded[1], *taken)
+    return {round(low + (high - low) * place / (_LIVE_SIZES - 1)) for place in range(_LIVE_SIZES)}
 
 
 def asked_sizes(settings: Settings, method: Method) -> Iterator[list[int]]:
