@@ -30,7 +30,7 @@ _PACKAGES: Final = (
 
 
 def surroundings() -> dict[str, Any]:
-    """Versions, machine, command and day; no names of folders above the working directory."""
+    """Versions, machine, command and day; of folders elsewhere on the machine no more than their own names."""
     return {
         "python": platform.python_version(),
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
@@ -38,9 +38,13 @@ def surroundings() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": f"{platform.system()} {platform.machine()}",
-        "command": shlex.join(["lrdp", *sys.argv[1:]]),
+        "command": shlex.join(["lrdp", *map(_shown, sys.argv[1:])]),
         "day": datetime.now(UTC).date().isoformat(),
     }
+
+
+def _shown(word: str) -> str:
+    return Path(word).name if Path(word).is_absolute() else word
 
 
 def _version(package: str) -> str | None:
