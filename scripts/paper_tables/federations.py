@@ -1,23 +1,17 @@
-"""Fill the tables of docs/results/paper/hospitals.md and sensitivity.md from the results of these two studies.
-
-Run: python scripts/paper_fragments.py FOLDER, where FOLDER has what `lrdp experiments` wrote: hospitals/, sensitivity/.
-"""
+"""Hospitals, and what a federation's parameters do."""
 
 from __future__ import annotations
 
-import json
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-PAGES: Final = Path(__file__).parents[1] / "docs" / "results" / "paper"
+from paper_tables.filling import table
+
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 
-def served(rows: Rows) -> list[str]:
+def served(rows: Rows) -> str:
     """Each hospital's metric by method."""
     own = [row for row in rows if row["table"] == "hospitals" and row["patients"] is not None]
     lines = [
@@ -37,7 +31,7 @@ def served(rows: Rows) -> list[str]:
     return table(["task", "hospital", "patients", "method", "ε", "σ", "rows", "bytes of a step", "metric"], lines)
 
 
-def left_out(rows: Rows) -> list[str]:
+def left_out(rows: Rows) -> str:
     """What training without the hospitals of low memory does to them, to the others and to all."""
     own = [row for row in rows if row["table"] == "hospitals" and row["patients"] is None]
     lines: dict[tuple[str, str, str], list[str]] = {}
@@ -50,7 +44,7 @@ def left_out(rows: Rows) -> list[str]:
     return table(heads, [[*line, *cells] for line, cells in lines.items()])
 
 
-def machines(rows: Rows) -> list[str]:
+def machines(rows: Rows) -> str:
     """Live bytes without a limit, and the limits at which a way ran and did not."""
     own = [row for row in rows if row["table"] == "machines"]
     lines = []
@@ -64,7 +58,7 @@ def machines(rows: Rows) -> list[str]:
     return table(["way", "most live tensors", "out of memory at (MB)", "runs at (MB)"], lines)
 
 
-def parameters(rows: Rows) -> list[str]:
+def parameters(rows: Rows) -> str:
     """Accuracy and noise for each value of each parameter."""
     own = [row for row in rows if row["table"] == "parameters"]
     columns = list(dict.fromkeys((row["method"], row["epsilon"]) for row in own))
@@ -81,7 +75,7 @@ def parameters(rows: Rows) -> list[str]:
     return table(heads, lines)
 
 
-def claims(rows: Rows) -> list[str]:
+def claims(rows: Rows) -> str:
     """Who is under- and over-charged by which claim."""
     heads = [
         "pattern",
@@ -137,36 +131,5 @@ def _interval(row: Row, name: str, sign: str = "") -> str:
     return f"{row[name]:{sign}.3f}{shown}"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Markdown."""
-    return ["| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *rows)]
-
-
-TABLES: Final[dict[str, dict[str, Callable[[Rows], list[str]]]]] = {
-    "hospitals": {"served": served, "left out": left_out, "machines": machines},
-    "sensitivity": {"parameters": parameters, "claims": claims},
-}
-
-
-def filled(text: str, name: str, lines: Sequence[str]) -> str:
-    """The page with one table between its marks made anew."""
-    marks = rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end of {name} -->)"
-    found, times = re.subn(marks, lambda _: "\n".join(lines), text, flags=re.DOTALL)
-    if times != 1:
-        sys.exit(f"there are {times} places for the table {name!r}, and one is wanted.")
-    return found
-
-
-def main(folder: Path) -> None:
-    """Fill both pages."""
-    for study, tables in TABLES.items():
-        rows = json.loads((folder / study / f"{study}.json").read_text(encoding="utf-8"))["rows"]
-        page = PAGES / f"{study}.md"
-        text = page.read_text(encoding="utf-8")
-        for name, made in tables.items():
-            text = filled(text, name, made(rows))
-        page.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+HOSPITALS: Final[dict[str, Callable[[Rows], str]]] = {"served": served, "machines": machines, "left out": left_out}
+SENSITIVITY: Final[dict[str, Callable[[Rows], str]]] = {"parameters": parameters, "claims": claims}

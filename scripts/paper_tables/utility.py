@@ -1,20 +1,12 @@
-"""Fill the tables of docs/results/paper.md from the results beside it, number beside number with the paper's own.
-
-Run: python scripts/paper_page.py [FOLDER], where FOLDER has what `lrdp experiments utility` wrote (docs/results/paper).
-"""
+"""Accuracy against ε, number beside number with the paper's own."""
 
 from __future__ import annotations
 
-import json
-import re
-import sys
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "results" / "paper.md"
-FOLDER: Final = PAGE.parent / "paper"
+from paper_tables.filling import table
+
 TASKS: Final = {
     "mnist": "MNIST",
     "emnist": "EMNIST",
@@ -38,9 +30,8 @@ Row = Mapping[str, Any]
 class Findings:
     """The study's rows, and what the paper printed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.rows: list[Row] = json.loads((folder / "utility.json").read_text(encoding="utf-8"))["rows"]
-        self.paper: Mapping[str, Any] = tomllib.loads((FOLDER / "published.toml").read_text(encoding="utf-8"))
+    def __init__(self, rows: Sequence[Row], paper: Mapping[str, Any]) -> None:
+        self.rows, self.paper = rows, paper
 
     def row(self, task: str, method: str, epsilon: float) -> Row | None:
         """The row of a line, where it was run."""
@@ -52,7 +43,7 @@ class Findings:
         return 100 * float(self.paper[task][method]["plotted"][self.paper["epsilons"].index(epsilon)])
 
 
-def accuracies(found: Findings) -> list[str]:
+def accuracies(found: Findings) -> str:
     """Every accuracy with its standard deviation over seeds, and the paper's."""
     heads = ["task", "ε", *METHODS.values(), *(f"paper: {name}" for name in PUBLISHED.values())]
     return table(heads, [_accuracies(found, task, epsilon) for task in TASKS for epsilon in found.paper["epsilons"]])
@@ -64,7 +55,7 @@ def _accuracies(found: Findings, task: str, epsilon: float) -> list[str]:
     return [TASKS[task], str(epsilon), *shown, *(f"{found.published(task, each, epsilon):.1f}" for each in PUBLISHED)]
 
 
-def gaps(found: Findings) -> list[str]:
+def gaps(found: Findings) -> str:
     """What a method loses against Poisson with PRV, with both intervals, the test set's error and the paper's gap."""
     heads = ["task", "ε", "L-RDP − PRV", "paired", "independent", "paper", "truncated − PRV", "paired", "test set ±"]
     return table(heads, [_gaps(found, task, epsilon) for task in TASKS for epsilon in found.paper["epsilons"]])
@@ -89,7 +80,7 @@ def _gap(row: Row, *intervals: str) -> list[str]:
     return [f"{row['gap']:+.2f}", *(f"{row[f'{name}_low']:+.2f} … {row[f'{name}_high']:+.2f}" for name in intervals)]
 
 
-def noise(found: Findings) -> list[str]:
+def noise(found: Findings) -> str:
     """σ of each method, and the truncated one's over PRV's."""
     methods = [name for name in METHODS if name != "none"]
     heads = ["task", "ε", *(METHODS[name] for name in methods), "truncated / PRV", "L-RDP / PRV"]
@@ -112,7 +103,7 @@ def _noise(found: Findings, methods: Sequence[str], task: str, epsilon: float) -
     ]
 
 
-def controls(found: Findings) -> list[str]:
+def controls(found: Findings) -> str:
     """Opacus itself beside our engine with Opacus's σ."""
     heads = ["task", "ε", "accountant", "our engine", "Opacus itself", "difference", "test set ±"]
     lines = []
@@ -129,34 +120,9 @@ def controls(found: Findings) -> list[str]:
     return table(heads, lines)
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Markdown."""
-    return [_line(heads), "|---" * len(heads) + "|", *map(_line, rows)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-TABLES: Final[dict[str, Callable[[Findings], list[str]]]] = {
+TABLES: Final[dict[str, Callable[[Findings], str]]] = {
     "accuracies": accuracies,
     "gaps": gaps,
     "noise": noise,
     "controls": controls,
 }
-
-
-def filled(text: str, found: Findings) -> str:
-    """The page with every table between its marks made anew."""
-    for name, made in TABLES.items():
-        marks = rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end of {name} -->)"
-        lines = "\n".join(made(found))
-        text, times = re.subn(marks, lines.replace("\\", r"\\"), text, flags=re.DOTALL)
-        if times != 1:
-            sys.exit(f"{PAGE.name} has {times} places for the table {name!r}, and one is wanted.")
-    return text
-
-
-if __name__ == "__main__":
-    findings = Findings(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), findings), encoding="utf-8")

@@ -1,0 +1,37 @@
+"""Fill the tables of docs/results/paper.md and the pages beside it from the results of the studies.
+
+Run: python scripts/paper_pages.py, after NAME.json of each study was copied to docs/results/paper. Studies that are not
+there leave their tables as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from paper_tables import federations, utility
+from paper_tables.filling import fill
+
+FOLDER: Final = Path(__file__).parents[1] / "docs" / "results" / "paper"
+
+
+def rows(study: str) -> list[dict[str, Any]] | None:
+    """What a study's table says; None where it is not there."""
+    path = FOLDER / f"{study}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else None
+
+
+def main() -> None:
+    """Every page whose results are there."""
+    if (found := rows("utility")) is not None:
+        findings = utility.Findings(found, tomllib.loads((FOLDER / "published.toml").read_text(encoding="utf-8")))
+        fill(FOLDER.parent / "paper.md", {name: made(findings) for name, made in utility.TABLES.items()})
+    for study, tables in (("hospitals", federations.HOSPITALS), ("sensitivity", federations.SENSITIVITY)):
+        if (found := rows(study)) is not None:
+            fill(FOLDER / f"{study}.md", {name: made(found) for name, made in tables.items()})
+
+
+if __name__ == "__main__":
+    main()
