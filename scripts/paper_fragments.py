@@ -1,12 +1,14 @@
-"""Fill the tables of docs/results/paper/hospitals.md and sensitivity.md from the results of these two studies.
+"""Fill the tables of docs/results/paper/STUDY.md from the results of hospitals, sensitivity, memory and noise.
 
-Run: python scripts/paper_fragments.py FOLDER, where FOLDER has what `lrdp experiments` wrote: hospitals/, sensitivity/.
+Run: python scripts/paper_fragments.py FOLDER, where FOLDER has what `lrdp experiments` wrote: hospitals/, sensitivity/
+and so on. Of a study that is not there the page stays as it is.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -112,6 +114,88 @@ def claims(rows: Rows) -> list[str]:
     return table(heads, lines)
 
 
+def per_step(rows: Rows) -> list[str]:
+    """Bytes of each contestant's steps."""
+    own = [row for row in rows if not row["measure"].startswith("reserved")]
+    heads = [
+        "",
+        "contestant",
+        "malloc",
+        "steps",
+        "batches",
+        "least MB",
+        "median",
+        "most",
+        "most / least",
+        "/ plain SGD",
+    ]
+    lines = [
+        [
+            row["measure"],
+            row["contestant"],
+            row["malloc"],
+            str(row["steps"]),
+            _range(row["smallest_batch"], row["largest_batch"], 0),
+            f"{row['smallest_mb']:,.1f}",
+            f"{row['median_mb']:,.1f}",
+            f"{row['largest_mb']:,.1f}",
+            f"{row['largest_over_smallest']:.3f}",
+            f"{row['over_plain']:.2f}",
+        ]
+        for row in own
+    ]
+    return table(heads, lines)
+
+
+def reserved(rows: Rows) -> list[str]:
+    """Gigabytes that a card would have lost at last, over all sequences of batches."""
+    own = [row for row in rows if row["measure"].startswith("reserved")]
+    lines = []
+    for name in dict.fromkeys(row["contestant"] for row in own):
+        found = sorted(row["last_mb"] / 1e3 for row in own if row["contestant"] == name)
+        first = [row for row in own if row["contestant"] == name]
+        sizes = min(row["smallest_batch"] for row in first), max(row["largest_batch"] for row in first)
+        middle = statistics.median(found)
+        steps = _range(*(pick(row["steps"] for row in first) for pick in (min, max)), 0)
+        cells = [str(len(found)), steps, _range(*sizes, 0), *(f"{each:.2f}" for each in (found[0], middle, found[-1]))]
+        lines.append([name, *cells])
+    return table(["", "sequences", "steps", "batches", "least GB", "median", "most"], lines)
+
+
+def multipliers(rows: Rows) -> list[str]:
+    """σ of every way and ε, by task."""
+    own = [row for row in rows if row["part"] == "multipliers"]
+    epsilons = sorted({row["epsilon"] for row in own})
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for row in own:
+        line = lines.setdefault((row["title"], row["setting"], row["way"]), [])
+        line.append(f"{row['noise_multiplier']:.4g} (×{row['over_reference']:.3f}, {row['noise_in_clip_norms']:.3g})")
+    heads = ["task", "setting", "sampling and accountant", *(f"ε = {epsilon:g}" for epsilon in epsilons)]
+    return table(heads, [[*line, *cells] for line, cells in lines.items()])
+
+
+def frontier(rows: Rows) -> list[str]:
+    """What a cap costs in noise."""
+    lines = [
+        [
+            f"{row['title']}, {row['setting']}",
+            f"{row['epsilon']:g}",
+            f"+{row['cap_deviations']:g}",
+            f"{row['rows']} ({row['rows'] / row['batch_size']:.2f} B)",
+            f"{row['cut_probability']:.1e}",
+            f"{row['noise_multiplier']:.4g}",
+            f"{row['over_reference']:.4f}",
+        ]
+        for row in rows
+        if row["part"] == "frontier"
+    ]
+    return table(["task", "ε", "cap, deviations", "rows", "cut with probability", "σ", "/ Poisson's"], lines)
+
+
+def _range(low: float, high: float, digits: int) -> str:
+    return f"{low:.{digits}f}" if low == high else f"{low:.{digits}f} … {high:.{digits}f}"
+
+
 def _accuracy(row: Row) -> str:
     spread, noise = row["deviation"] or 0, row["noise_on_mean"]
     return f"{row['accuracy']:.2f} ± {spread:.2f} ({noise:.4f}; {row['epsilon_mean']:.2f})"
@@ -145,6 +229,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 TABLES: Final[dict[str, dict[str, Callable[[Rows], list[str]]]]] = {
     "hospitals": {"served": served, "left out": left_out, "machines": machines},
     "sensitivity": {"parameters": parameters, "claims": claims},
+    "memory": {"bytes": per_step, "reserved": reserved},
+    "noise": {"multipliers": multipliers, "frontier": frontier},
 }
 
 
@@ -158,9 +244,12 @@ def filled(text: str, name: str, lines: Sequence[str]) -> str:
 
 
 def main(folder: Path) -> None:
-    """Fill both pages."""
+    """Fill the pages of those studies that were run to their end."""
     for study, tables in TABLES.items():
-        rows = json.loads((folder / study / f"{study}.json").read_text(encoding="utf-8"))["rows"]
+        found = folder / study / f"{study}.json"
+        if not found.exists():
+            continue
+        rows = json.loads(found.read_text(encoding="utf-8"))["rows"]
         page = PAGES / f"{study}.md"
         text = page.read_text(encoding="utf-8")
         for name, made in tables.items():
