@@ -156,7 +156,8 @@ def reserved(rows: Rows) -> list[str]:
         first = [row for row in own if row["contestant"] == name]
         sizes = min(row["smallest_batch"] for row in first), max(row["largest_batch"] for row in first)
         middle = statistics.median(found)
-        steps = _range(*(pick(row["steps"] for row in first) for pick in (min, max)), 0)
+        counts = [row["steps"] for row in first]
+        steps = _range(min(counts), max(counts), 0)
         cells = [str(len(found)), steps, _range(*sizes, 0), *(f"{each:.2f}" for each in (found[0], middle, found[-1]))]
         lines.append([name, *cells])
     return table(["", "sequences", "steps", "batches", "least GB", "median", "most"], lines)
