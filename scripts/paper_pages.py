@@ -11,9 +11,15 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from paper_tables import federations, utility
+from paper_tables import federations, machines, utility
 from paper_tables.filling import fill
 
+PAGES: Final = {
+    "hospitals": federations.HOSPITALS,
+    "sensitivity": federations.SENSITIVITY,
+    "memory": machines.MEMORY,
+    "noise": machines.NOISE,
+}
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "results" / "paper"
 
 
@@ -28,7 +34,7 @@ def main() -> None:
     if (found := rows("utility")) is not None:
         findings = utility.Findings(found, tomllib.loads((FOLDER / "published.toml").read_text(encoding="utf-8")))
         fill(FOLDER.parent / "paper.md", {name: made(findings) for name, made in utility.TABLES.items()})
-    for study, tables in (("hospitals", federations.HOSPITALS), ("sensitivity", federations.SENSITIVITY)):
+    for study, tables in PAGES.items():
         if (found := rows(study)) is not None:
             fill(FOLDER / f"{study}.md", {name: made(found) for name, made in tables.items()})
 
