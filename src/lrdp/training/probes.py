@@ -59,19 +59,18 @@ def around(batch: Any) -> Probes:
 
 
 def _with_number(batch: Any, number: int, runs: Callable[[Any], bool]) -> Any:
-    """``batch`` with ``number`` in every leaf of whole numbers in which the model takes it, as of counts.
+    """``batch`` with ``number`` in the record's first field, if that has whole numbers and the model takes it.
 
-    The largest of some zeros and ones is 1, and the least is 0, whichever is replaced. On a processor only: elsewhere a
-    number that no table has ends the process.
+    The largest of some zeros and ones is 1, and the least is 0, whichever is replaced. Not in other fields, which are
+    targets: ``ctc_loss`` writes wherever an index points. On a processor only: elsewhere a number that no table has ends
+    the process.
     """
     leaves, form = tree_flatten(batch)
-    for place, leaf in enumerate(leaves):
-        if not _holds(leaf, number) or leaf.device.type != "cpu":
-            continue
-        tried = tree_unflatten([*leaves[:place], torch.full_like(leaf, number), *leaves[place + 1 :]], form)
-        if runs(tried):
-            batch, leaves = tried, tree_leaves(tried)
-    return batch
+    first = leaves[0]
+    if not _holds(first, number) or first.device.type != "cpu":
+        return batch
+    tried = tree_unflatten([torch.full_like(first, number), *leaves[1:]], form)
+    return tried if runs(tried) else batch
 
 
 def _holds(leaf: Tensor, number: int) -> bool:
