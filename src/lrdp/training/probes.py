@@ -62,8 +62,8 @@ def _with_number(batch: Any, number: int, runs: Callable[[Any], bool]) -> Any:
     """``batch`` with ``number`` in the record's first field, if that has whole numbers and the model takes it.
 
     The largest of some zeros and ones is 1, and the least is 0, whichever is replaced. Not in other fields, which are
-    targets: ``ctc_loss`` writes wherever an index points. On a processor only: elsewhere a number that no table has ends
-    the process.
+    targets: ``ctc_loss`` writes wherever an index points. On a processor only: elsewhere a number that no table has
+    ends the process.
     """
     leaves, form = tree_flatten(batch)
     first = leaves[0]

@@ -50,7 +50,7 @@ def refuse_memory(engine: Engine, probes: Probes, close: float) -> None:
     _refuse_overwriting(engine, probes.batch)
     losses, gradients = _seen(engine, probes.batch, (0, 1))
     for others in _others(probes):
-        with suppress(Exception):  # not every model takes every record, and it is what they leave that counts
+        with suppress(Exception, SystemExit):  # not every model takes every record; what they leave is what counts
             _losses(engine, others)
             _seen(engine, others, (_ROWS - 1,))
     later, gradients_later = _seen(engine, probes.batch, (1, 0))
