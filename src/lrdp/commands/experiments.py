@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lrdp.commands.output import AsJson, print_json, print_line, say, screen
 from lrdp.errors import InvalidInput
+from lrdp.figures import AtMost
 
 if TYPE_CHECKING:
     from lrdp.experiments.study import Cell
@@ -104,7 +105,7 @@ class _Watch:
     def done(self, cell: Cell, seconds: float) -> None:
         self._bar.update(self._task, advance=1)
         if not self._bar.console.is_terminal:  # a log has no bar, and wants to be followed all the same
-            say(f"{time.strftime('%H:%M:%S')} {seconds:8.1f} s  {cell.label}")
+            say(f"{time.strftime('%H:%M:%S')} {AtMost(seconds):8.1f} s  {cell.label}")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from lrdp.experiments.memory.settings import Run, Settings
 from lrdp.experiments.memory.traces import Lines, Trace, difference, live_peak, rows_of, trace_of
 from lrdp.experiments.networks import NETWORKS
 from lrdp.experiments.study import Store
+from lrdp.figures import AtMost
 
 _GIGABYTE = 10**9
 _LARGEST_DIFFERENCE = 0.001
@@ -28,7 +29,7 @@ def replayed(settings: Settings, run: Run, seed: int, store: Store) -> dict[str,
     if error > _LARGEST_DIFFERENCE:
         raise InvalidInput(
             f"a batch of {settings.replay.checked}, as found between others, differs from the recorded one by "
-            f"{error:.2%} of what lives: nothing follows from such traces."
+            f"{AtMost(error):.2%} of what lives: nothing follows from such traces."
         )
     poisson = run.sampling == "poisson"
     sizes = replayed_sizes(settings, seed) if poisson else [settings.batch_size] * settings.replay.steps

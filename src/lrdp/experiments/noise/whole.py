@@ -62,7 +62,7 @@ class NoiseStudy:
     def _frontier(self) -> list[Cell]:
         plan, frontier = self.plan, self.plan.frontier
         ways = {
-            f"cap at +{above:g} deviations": Way(
+            f"cap at +{above} deviations": Way(
                 sampling="truncated-poisson", accountant=frontier.accountant, cap_deviations=above
             )
             for above in frontier.deviations

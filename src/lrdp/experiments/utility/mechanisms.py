@@ -19,6 +19,7 @@ from lrdp.accounting import (
 )
 from lrdp.errors import InvalidInput
 from lrdp.experiments.utility import opacus_noise
+from lrdp.figures import AtMost
 
 Part = TypeVar("Part")
 _ADJACENCY: Final = Adjacency.ADD_REMOVE
@@ -70,7 +71,7 @@ def calibrated(given: Mapping[str, Any]) -> dict[str, Any]:
     cut = start.cut_probability if isinstance(start, TruncatedPoissonGaussian) else 0.0
     if cut > given["most_cut"]:
         raise InvalidInput(
-            f"a cap of {start.rows} rows cuts with probability {cut:.1e}, and at most {given['most_cut']:.0e} is asked "
+            f"a cap of {start.rows} rows cuts with probability {AtMost(cut):.1e}, and at most {given['most_cut']} is asked "
             f"for: take more cap_deviations; nothing was run."
         )
     noise, own = _least(start, steps, budget, given["accountant"])
