@@ -71,8 +71,8 @@ def calibrated(given: Mapping[str, Any]) -> dict[str, Any]:
     cut = start.cut_probability if isinstance(start, TruncatedPoissonGaussian) else 0.0
     if cut > given["most_cut"]:
         raise InvalidInput(
-            f"a cap of {start.rows} rows cuts with probability {AtMost(cut):.1e}, and at most {given['most_cut']} is asked "
-            f"for: take more cap_deviations; nothing was run."
+            f"a cap of {start.rows} rows cuts with probability {AtMost(cut):.1e}, and at most {given['most_cut']} is "
+            f"asked for: take more cap_deviations; nothing was run."
         )
     noise, own = _least(start, steps, budget, given["accountant"])
     if given["decimals"]:
