@@ -16,6 +16,7 @@ CHANGES = {
     "clients": 3,
     "epsilons": [8.0],
     "seeds": [0, 1],
+    "tuning_seeds": [100],
     "only_tasks": ["mnist"],
     "tasks": {
         "mnist": {"batch_size": 24, "rates": [0.5, 2.0], "rounds": 3, "local_steps": 2, "data": {"most_train": 371}}

@@ -18,6 +18,7 @@ SETTINGS = Path(__file__).parents[2] / "experiments" / "sensitivity.toml"
 CHANGES = {
     "epsilons": [8.0],
     "seeds": [0],
+    "tuning_seeds": [100],
     "base": {"clients": 4, "rounds": 3, "local_steps": 1, "batch_size": 16},
     "varied": {
         "clients": [2],
@@ -120,5 +121,5 @@ def test_settings_that_make_no_sense_are_refused():
         small(varied={"rounds": [1.5]})
     with pytest.raises(InvalidInput, match="dropout in"):
         small(varied={"dropout": [1.0]})
-    with pytest.raises(InvalidInput, match="tuning_seed 0 is one of seeds"):
-        small(tuning_seed=0)
+    with pytest.raises(InvalidInput, match=r"of which \[0\] are"):
+        small(tuning_seeds=[0])

@@ -62,7 +62,8 @@ def test_every_method_is_tried_with_as_many_rates():
         ({"only_methods": ["dp-ftrl"]}, "'dp-ftrl', which is none of none"),
         ({"baseline": "gold"}, "'gold'"),
         ({"model": "gpt"}, "'gpt', which is none of linear"),
-        ({"tuning_seed": 3}, "one of seeds"),
+        ({"tuning_seeds": [100, 3]}, r"of which \[3\] are"),
+        ({"tuning_seeds": []}, "one or more"),
         ({"methods": {"none": {"engine": "steam"}}}, "engine must be one of"),
         ({"methods": {"none": {"sampling": "shuffling"}}}, "sampling must be one of"),
         ({"methods": {"none": {"colour": "red"}}}, "'colour', which is none of"),
@@ -130,6 +131,14 @@ def fake(study, scores):
                 common = {"clipped": 0, "seconds": 1.0, "tested": 400, "models_sha256": ""}
                 results.add(cell, {"validation": found, "test": found, **common})
     return results
+
+
+def test_one_lucky_tuning_seed_does_not_choose_the_rate():
+    study = small(only_methods=["l-rdp"], tuning_seeds=[100, 101, 102])
+    results = fake(study, lambda cell: {(2.0, 100): 0.9, (2.0, 101): 0.5}.get((cell["rate"], cell["seed"]), 0.8))
+    assert [row["rate"] for row in rows(study.plan, results)] == [0.5]
+    alone = small(only_methods=["l-rdp"], tuning_seeds=[100])
+    assert [row["rate"] for row in rows(alone.plan, fake(alone, lambda cell: cell["rate"] / 10))] == [2.0]  # control
 
 
 def test_the_rate_is_the_best_on_validation_and_an_edge_is_marked():

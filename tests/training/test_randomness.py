@@ -232,6 +232,14 @@ def test_every_step_holds_the_same_number_of_rows():
     assert {len(poisson().draw(stream).slots) for _ in range(20)} == {48}
 
 
+def test_with_the_same_stream_two_caps_differ_where_one_of_them_cuts():
+    streams = Keystream(KEY), Keystream(KEY)
+    pairs = [(drawn(poisson(cap=41), streams[0]), drawn(poisson(cap=90), streams[1])) for _ in range(200)]
+    cut = [low for low, high in pairs if len(high) > 41]
+    assert 20 < len(cut) < 100  # and the steps after a cut agree again
+    assert all(set(low) <= set(high) and (len(low) == 41 or set(low) == set(high)) for low, high in pairs)
+
+
 @given(st.integers(0, 40), st.integers(2, 40), st.data())
 def test_a_data_set_that_does_not_fit_what_was_accounted_is_refused(records, accounted, data):
     batch = data.draw(st.integers(1, accounted - 1))

@@ -73,12 +73,15 @@ class TruncatedPoissonSampler:
         self._mechanism, self._records = mechanism, records
 
     def draw(self, stream: Keystream) -> Draw:
-        """A new subset of at most ``cap`` records."""
-        chosen = bernoulli_subset(self._records, self._mechanism.probability, stream)
-        cap = self._mechanism.cap
+        """A new subset of at most ``cap`` records.
+
+        It reads as much of ``stream`` whatever the cap: with the same stream, two caps differ where one of them cuts.
+        """
+        own, cap = Keystream(stream.key()), self._mechanism.cap
+        chosen = bernoulli_subset(self._records, self._mechanism.probability, own)
         if len(chosen) > cap:
-            chosen = chosen[uniform_subset(len(chosen), cap, stream)]
-        return Draw(placed(chosen, cap, stream))
+            chosen = chosen[uniform_subset(len(chosen), cap, own)]
+        return Draw(placed(chosen, cap, own))
 
 
 _SAMPLERS: dict[type[Mechanism], Callable[[Any, int], Sampler]] = {

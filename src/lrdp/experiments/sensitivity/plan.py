@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from lrdp.experiments.sensitivity.settings import Federal, Settings
 from lrdp.experiments.study import Cell, Results
+from lrdp.experiments.utility.tuning import best_rate
 
 NAME: Final = "sensitivity"
 Line = tuple[str, str, float]
@@ -43,11 +44,12 @@ class Plan:
         return self._noise(method, epsilon, steps, {"dataset_size": share - 1, "batch_size": setting.batch_size})
 
     def tuning(self, results: Results) -> list[Cell]:
-        """Every rate for every method and ε at the base, judged on validation data with a seed of its own."""
+        """Every rate for every method and ε at the base, judged on validation data with seeds of its own."""
         return [
-            self._training(results, line, self.settings.base, rate=rate, seed=self.settings.tuning_seed, tested=False)
+            self._training(results, line, self.settings.base, rate=rate, seed=seed, tested=False)
             for line in self.lines()
             for rate in self._rates(line[0])
+            for seed in self.settings.tuning_seeds
         ]
 
     def final(self, results: Results) -> list[Cell]:
@@ -64,11 +66,9 @@ class Plan:
         return self._training(results, line, setting, rate=self.rate(results, line), seed=seed, tested=True)
 
     def rate(self, results: Results, line: Line) -> float:
-        """The best at the base on validation data, of equals the smallest."""
+        """The one that did best at the base on validation data."""
         task, method, epsilon = line
-        found = results.where(stage="tuning", task=task, method=method, epsilon=epsilon)
-        scores = {cell["rate"]: result["validation"] for cell, result in found}
-        return max(sorted(self._rates(task)), key=lambda rate: scores[rate])
+        return best_rate(results.where(stage="tuning", task=task, method=method, epsilon=epsilon), self._rates(task))
 
     def crowd(self, results: Results) -> list[Cell]:
         """Who takes part how often, by pattern and method."""

@@ -13,6 +13,7 @@ from lrdp.experiments.study import decoded
 from lrdp.experiments.utility.engines import ENGINES
 from lrdp.experiments.utility.mechanisms import check_parts, part
 from lrdp.experiments.utility.settings import Method
+from lrdp.experiments.utility.tuning import check_tuning_seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +83,13 @@ class Ledgers:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """``tuning_seed`` is none of ``seeds``; ``only_tasks`` are those that are run, none for all."""
+    """``tuning_seeds`` are none of ``seeds``; ``only_tasks`` are those that are run, none for all."""
 
     epsilons: tuple[float, ...]
     delta: float
     clip_norm: float
     seeds: tuple[int, ...]
-    tuning_seed: int
+    tuning_seeds: tuple[int, ...]
     base: Federal
     varied: Mapping[str, tuple[float, ...]]
     tasks: Mapping[str, Subject]
@@ -125,8 +126,7 @@ def read(tables: Mapping[str, Any]) -> Settings:
         part(ENGINES, method.engine, "engine")
         if not method.private:
             raise InvalidInput(f"the method {method.title!r} has no ε to be varied: nothing was run.")
-    if found.tuning_seed in found.seeds:
-        raise InvalidInput(f"tuning_seed {found.tuning_seed} is one of seeds: nothing was run.")
+    check_tuning_seeds(found.tuning_seeds, found.seeds)
     found.settings()
     return found
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from lrdp.experiments.study import Cell, Results
 from lrdp.experiments.utility.mechanisms import step_of
 from lrdp.experiments.utility.settings import Method, Settings, Subject
+from lrdp.experiments.utility.tuning import best_rate
 
 NAME: Final = "utility"
 
@@ -45,13 +46,14 @@ class Plan:
         return Cell(NAME, {**values, "decimals": parts.decimals})
 
     def tuning(self, results: Results) -> list[Cell]:
-        """Every rate for every method, judged on validation data with a seed of its own; a single one needs no look."""
+        """Every rate for every method, judged on validation data with seeds of its own; a single one needs no look."""
         return [
-            self._training(results, line, rate=rate, seed=self.settings.tuning_seed, tested=False)
+            self._training(results, line, rate=rate, seed=seed, tested=False)
             for line in self._lines()
             if self._tuned_by(line) == line[1] and self._tuned_at(line) == line[2]
             if len(rates := self.settings.rates_of(self.settings.tasks[line[0]])) > 1
             for rate in rates
+            for seed in self.settings.tuning_seeds
         ]
 
     def _tuned_at(self, line: tuple[str, str, float]) -> float:
@@ -96,11 +98,10 @@ class Plan:
         ]
 
     def chosen_rate(self, results: Results, line: tuple[str, str, float]) -> float:
-        """The best on validation data, of equals the smallest."""
-        task, rates = line[0], self.settings.rates_of(self.settings.tasks[line[0]])
-        found = results.where(stage="tuning", task=task, method=self._tuned_by(line), epsilon=self._tuned_at(line))
-        scores = {cell["rate"]: result["validation"] for cell, result in found}
-        return max(sorted(rates), key=lambda rate: scores[rate]) if len(rates) > 1 else rates[0]
+        """The one that did best on validation data."""
+        tuned = {"task": line[0], "method": self._tuned_by(line), "epsilon": self._tuned_at(line)}
+        tried = results.where(stage="tuning", **tuned)
+        return best_rate(tried, self.settings.rates_of(self.settings.tasks[line[0]]))
 
     def lines(self, task: str) -> Iterator[tuple[str, Method, float]]:
         """A task's methods, each with the ε at which it is run; 0 stands for no privacy."""

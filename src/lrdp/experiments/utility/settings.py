@@ -10,6 +10,7 @@ from lrdp.errors import InvalidInput
 from lrdp.experiments.models.signal import PaperRun
 from lrdp.experiments.study import decoded
 from lrdp.experiments.study.settings import laid_over
+from lrdp.experiments.utility.tuning import check_tuning_seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """``baseline`` is the method that gaps are taken to. ``tuning_seed`` is none of ``seeds``.
+    """``baseline`` is the method that gaps are taken to. ``tuning_seeds`` are none of ``seeds``.
 
     Args:
         name: of what is written.
@@ -91,7 +92,7 @@ class Settings:
     delta: float
     clip_norm: float
     seeds: tuple[int, ...]
-    tuning_seed: int
+    tuning_seeds: tuple[int, ...]
     baseline: str
     tasks: Mapping[str, Subject]
     methods: Mapping[str, Method]
@@ -176,11 +177,7 @@ def read(tables: Mapping[str, Any]) -> Settings:
             f"no task among {', '.join(found.only_tasks or found.tasks)} trains {' or '.join(found.only_models)}: "
             f"nothing was run."
         )
-    if found.tuning_seed in found.seeds:
-        raise InvalidInput(
-            f"tuning_seed {found.tuning_seed} is one of seeds: rates would be chosen on the very randomness that they "
-            f"are judged by; nothing was run."
-        )
+    check_tuning_seeds(found.tuning_seeds, found.seeds)
     return found
 
 
