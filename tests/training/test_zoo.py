@@ -14,6 +14,7 @@ from training.zoo.table import written
 
 QUICK = (
     "bert",
+    "modernbert, sparse prediction",
     "gpt2, one length",
     "vit",
     "dinov2, as it comes",
