@@ -32,13 +32,13 @@ from lrdp.federation.layout import Layout, pack_values
 from lrdp.federation.messages import Done, Hello
 from lrdp.integrity import client, server
 from lrdp.integrity.commitments import commitment, pledge
-from lrdp.integrity.exact import ExactClient, ExactServer, exact_client, hello
+from lrdp.integrity.exact import ExactClient, ExactServer, exact_client, session_key
 from lrdp.integrity.fixed_point import FixedPoint, Model, Room, Whole, aggregate_hash, inspect, quantise
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import Accept, Header, Pledge, Publish, Tag, Tags, Train, Update
+from lrdp.integrity.messages import Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
 from lrdp.integrity.registry import NO_PREVIOUS, Registry, sign
 from lrdp.integrity.schemes import SketchClient, SketchServer, sketch_client, transcript_challenge
-from lrdp.integrity.session import Method, Parameters, Position, Session
+from lrdp.integrity.session import Parameters, Position, ProofMethod, Session
 from lrdp.integrity.wire import Wire
 
 SIZES = {"1M": 1_000_000, "9.2M": 9_200_000, "110M": 110_000_000}
@@ -70,7 +70,7 @@ class Scene:
         return self.session.parameters.point
 
 
-def scene(size: int, count: int, method: Method) -> Scene:
+def scene(size: int, count: int, method: ProofMethod) -> Scene:
     people = identities(count)
     owner = Identity(name="server", signing_secret=secret("server"), agreement_secret=secret("server", 2))
     registry = Registry(
@@ -119,7 +119,7 @@ class Said:
 
     position: Position
     train: Train
-    update: Update
+    update: CommittedUpdate
     publish: Publish
     tag: Tag
     tags: Tags
@@ -135,7 +135,7 @@ class Said:
 
 
 def announce(
-    setting: Scene, position: Position, pledges: list[Pledge], relayed: tuple[Update, ...], total: Whole
+    setting: Scene, position: Position, pledges: list[Pledge], relayed: tuple[CommittedUpdate, ...], total: Whole
 ) -> Publish:
     step = inspect(setting.model, total, len(pledges), setting.point)
     header = Header(
@@ -198,7 +198,7 @@ def others_tags(setting: Scene, header: Header, own: Tag, expected: int) -> Tags
 
 def exact_round(setting: Scene, values: Whole, cost: Cost, trace: bool) -> None:
     count, room = len(setting.people), setting.model.copy()
-    hellos = [hello(one, setting.session, secret(one.name, 3)) for one in setting.people]
+    hellos = [session_key(one, setting.session, secret(one.name, 3)) for one in setting.people]
     own_secret = secret(setting.people[0].name, 3)
     scheme = exact_client(setting.people[0], setting.session, own_secret, hellos)
     ready = ready_client(setting, scheme)
@@ -211,7 +211,7 @@ def exact_round(setting: Scene, values: Whole, cost: Cost, trace: bool) -> None:
     pledges, relayed = [], []
     for one in setting.people:
         pledges.append(pledge(ready.position, one, commitment(ready.position, one.name, bytes(32), shared)))
-        relayed.append(Update(pledge=pledges[-1], nonce=bytes(32), values=shared))
+        relayed.append(CommittedUpdate(pledge=pledges[-1], nonce=bytes(32), values=shared))
     publish = announce(setting, ready.position, pledges, tuple(relayed), shared * shared.dtype.type(count))
     mine = replace(committed, pledge=pledges[0], pledges=tuple(pledges))
     cost.run(lambda: scheme.require_openable(ready.position, train, tuple(pledges)))
@@ -252,7 +252,7 @@ def server_ns(setting: Scene, scheme: SketchServer | ExactServer, count: int, ro
     updates = []
     for one in people:
         bound = pledge(idle.position, one, commitment(idle.position, one.name, bytes(32), values))
-        updates.append(Update(pledge=bound, nonce=bytes(32), values=values))
+        updates.append(CommittedUpdate(pledge=bound, nonce=bytes(32), values=values))
 
     def serve() -> None:
         state = gathering
@@ -269,14 +269,14 @@ def coordinator_ns(setting: Scene, count: int, repeats: int) -> float:
     idle = server.start(setting.server, SketchServer(), setting.session, setting.model)
     body, position, times = pack_values(values, setting.point), idle.position, []
     with tempfile.TemporaryDirectory() as folder:
-        archive, hello = Archive(Path(folder), setting.session), Hello(session=b"", nonce=b"", layout=b"")
-        served = Coordinator(idle, hello, Layout(()), archive)
+        archive, session_key = Archive(Path(folder), setting.session), Hello(session=b"", nonce=b"", layout=b"")
+        served = Coordinator(idle, session_key, Layout(()), archive)
         for turn in range(2 + repeats):  # after two rounds no more memory is needed
             served.invite([one.name for one in people], None)
             wire, dones = Wire(position), []
             for one in people:
                 bound = pledge(position, one, commitment(position, one.name, bytes(32), values))
-                update = wire.update(Update(pledge=bound, nonce=bytes(32), values=values))
+                update = wire.update(CommittedUpdate(pledge=bound, nonce=bytes(32), values=values))
                 dones.append(Done(trained_from=turn, head="", update=update, values=body))
             taken, _ = timed(partial(list, map(served.take, dones)))
             announced, (announcement, _) = timed(served.announce)
@@ -300,10 +300,10 @@ def baselines(setting: Scene) -> dict[str, float]:
     return {"sha256_s": hashed, "average_s": averaged}
 
 
-def measure(size: int, count: int, method: Method, repeats: int) -> dict[str, float]:
+def measure(size: int, count: int, method: ProofMethod, repeats: int) -> dict[str, float]:
     setting = scene(size, count, method)
     values = np.ones(size, "<i4")
-    run = sketch_round if method is Method.SKETCH else exact_round
+    run = sketch_round if method is ProofMethod.SKETCH else exact_round
     costs = [Cost() for _ in range(repeats)]
     for cost in costs:
         run(setting, values, cost, False)
@@ -321,7 +321,7 @@ def measure(size: int, count: int, method: Method, repeats: int) -> dict[str, fl
         "sha256_ratio": round(seconds / bases["sha256_s"], 2),
         "average_ratio": round(seconds / bases["average_s"], 1),
     }
-    scheme = SketchServer() if method is Method.SKETCH else ExactServer()
+    scheme = SketchServer() if method is ProofMethod.SKETCH else ExactServer()
     served = Room()
     fresh = server_ns(setting, scheme, 3, served)  # the first round pays for the memory that later ones use again
     for key, people in {"": 10, "_of_three": 3}.items():
@@ -329,7 +329,7 @@ def measure(size: int, count: int, method: Method, repeats: int) -> dict[str, fl
         found["server_ns_per_coordinate" + key] = round(min(times), 2)
     found["server_ns_per_coordinate_of_three_fresh"] = round(fresh, 2)
     del served
-    if method is Method.SKETCH:
+    if method is ProofMethod.SKETCH:
         for key, people in {"": 10, "_of_three": 3}.items():
             found["coordinator_ns_per_coordinate" + key] = round(coordinator_ns(setting, people, repeats), 2)
     return found
@@ -364,14 +364,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="d = 1M and 9.2M with m = 10 only")
     parser.add_argument("--case", action="append", metavar="SIZE:COUNT", help="only this size and roster, as in 1M:100")
-    parser.add_argument("--method", choices=[method.value for method in Method], help="only this method")
+    parser.add_argument("--method", choices=[method.value for method in ProofMethod], help="only this method")
     parser.add_argument("--json", action="store_true", help="one object on the last line of stdout")
     options = parser.parse_args()
     on_one_core()
     found: dict[str, dict[str, dict[str, float]]] = {"sketch": {}, "exact": {}}
     chosen = [(label, int(count)) for label, _, count in (case.partition(":") for case in options.case or [])]
     for label, count in chosen or (QUICK if options.quick else FULL):
-        for method in [Method(options.method)] if options.method else list(Method):
+        for method in [ProofMethod(options.method)] if options.method else list(ProofMethod):
             repeats = 3 if SIZES[label] < 10**8 and count <= 100 else 1
             row = measure(SIZES[label], count, method, repeats)
             found[method.value][f"{label}_m{count}"] = row

@@ -24,7 +24,7 @@ from lrdp.ledger.chain import link
 from lrdp.ledger.choice import SPREAD
 from lrdp.ledger.export import verify
 from lrdp.ledger.fleet import FleetBooks, view
-from lrdp.ledger.policy import Identity
+from lrdp.ledger.policy import Holder
 from lrdp.ledger.starting import Home, write_policy
 from lrdp.ledger.store import Store
 
@@ -35,7 +35,7 @@ STEP = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=3.7
 def made(folder: Path) -> Ledger:
     home, key = Home(folder=folder), SigningKey.generate()
     plan = Training(dataset_size=5000, batch_size=128, rounds=1, local_steps=400, budget=BUDGET)
-    write_policy(home, Identity(client="benchmark", unit="patient", max_rows_per_unit=1), plan)
+    write_policy(home, Holder(client="benchmark", unit="patient", max_rows_per_unit=1), plan)
     return Ledger.create(home.ledger, policy=read_policy(home.policy), key=key, administrator=key.public)
 
 
@@ -70,7 +70,7 @@ def lines(count: int) -> Iterator[bytes]:
         key = sha256(charge.to_bytes(8, "big")).hexdigest()
         now = 1_794_780_000_000_000 + charge
         yield events.encode(events.Reserved(now, key, "run-1", charge, STEP, 39, 1.0, "rdp lrdp/0.1.0", 1.2345, 1.2001))
-        yield events.encode(events.Ready(now + 1, charge, key, 36_900_000))
+        yield events.encode(events.ReplyReady(now + 1, charge, key, 36_900_000))
         yield events.encode(events.Sent(now + 2, charge))
 
 

@@ -23,9 +23,9 @@ import lrdp.accounting
 import lrdp.ledger
 from lrdp.accounting import (
     Adjacency,
-    Answer,
     Budget,
     Calibrated,
+    FilterAnswer,
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
     Fleet,
@@ -52,7 +52,7 @@ from lrdp.accounting import (
 from lrdp.accounting.conversion import checked_orders
 from lrdp.errors import InvalidInput
 from lrdp.ledger import OrdersChoice, Policy, ReceivedModel, Request, SlotsChoice
-from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule, PeersRule, Retries
+from lrdp.ledger.policy import BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Retries
 
 STEP = FixedSizeGaussian(dataset_size=120, batch_size=32, noise_multiplier=4.0)
 BUDGET, SPENT = Budget(epsilon=8.0, delta=0.125), PrivacySpent(epsilon=0.5, delta=0.125)
@@ -78,7 +78,7 @@ RENYI = {**ACCOUNTANT, "divergence": {"history": HISTORY, "orders": np.array([2.
 MECHANISM = {"dominating_pair": {"adjacency": ADJACENCY}, "with_noise": {"noise_multiplier": 4.0}}
 ORDERS = OrdersChoice(weights=WEIGHTS)
 POLICY = {
-    "identity": Identity(client="a", unit="patient", max_rows_per_unit=2),
+    "identity": Holder(client="a", unit="patient", max_rows_per_unit=2),
     "budget": BudgetRule(total=BUDGET, adjacency=ADJACENCY, per_run=BUDGET),
     "mechanism": MechanismRule(costliest=STEP, clip_norm=0.5, min_clip_norm=0.25, max_steps_per_round=100),
     "model": ModelRule(max_bytes=100, max_abs_weight=0.5),
@@ -100,7 +100,7 @@ def specimen(kind: Callable[..., Any], arguments: dict[str, Any], **methods: dic
 SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(PrivacySpent, {"epsilon": 0.5, "delta": 0.125, "order": 8.0, "at_edge": False}),
     **specimen(Budget, {"epsilon": 0.5, "delta": 0.125}),
-    **specimen(Answer, {"admitted": True, "guaranteed": SPENT, "spent": SPENT}),
+    **specimen(FilterAnswer, {"admitted": True, "guaranteed": SPENT, "spent": SPENT}),
     **specimen(Calibrated, {"mechanism": STEP, "spent": SPENT}),
     **specimen(Gaussian, {"noise_multiplier": 4.0}, **MECHANISM),
     **specimen(SampledGaussian, SAMPLED, with_noise=MECHANISM["with_noise"]),
@@ -161,7 +161,7 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(ReceivedModel, {"digest": "0" * 64, "size": 120, "largest_weight": 0.5}),
     **specimen(Request, {field.name: getattr(REQUEST, field.name) for field in fields(Request)}),
     **specimen(Policy, {**POLICY, **NO_FIGURE}, where={"key": "budget.epsilon"}),
-    **specimen(Identity, {"client": "a", "unit": "patient", "max_rows_per_unit": 2}),
+    **specimen(Holder, {"client": "a", "unit": "patient", "max_rows_per_unit": 2}),
     **specimen(BudgetRule, {"total": BUDGET, "adjacency": ADJACENCY, "per_run": BUDGET}),
     **specimen(MechanismRule, {"costliest": STEP, "clip_norm": 0.5, "min_clip_norm": 0.25, "max_steps_per_round": 100}),
     **specimen(ModelRule, {"max_bytes": 100, "max_abs_weight": 0.5}),

@@ -13,14 +13,14 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.small_hospitals import SIZES, write_heart
 from lrdp.errors import InvalidInput
-from lrdp.experiments.hospitals.cohorts import Gathering, Outcome, Source, cohort, for_training
+from lrdp.experiments.hospitals.cohorts import CohortSettings, CohortSource, OutcomeColumn, cohort, for_training
 from lrdp.experiments.hospitals.columns import Column, features
 from lrdp.experiments.hospitals.metrics import area, concordance
 from lrdp.experiments.hospitals.outcomes import Hazard, HowSoon, network
 
-STAYS = Source(
+STAYS = CohortSource(
     file="stays.parquet",
-    outcome=Outcome(column="died"),
+    outcome=OutcomeColumn(column="died"),
     columns={"pulse": Column(middle=80, spread=20)},
     patient="patient",
     order="stay",
@@ -29,8 +29,8 @@ STAYS = Source(
 
 def heart(folder):
     columns = {"age": Column(middle=55, spread=10), "oldpeak": Column(indicator=True), "cp": Column(choices=(1.0, 3.0))}
-    source = Source(file="heart_disease_uci4.parquet", outcome=Outcome(column="target"), columns=columns)
-    return cohort(Gathering(source=source, site="hospital", group="", least=3), folder)
+    source = CohortSource(file="heart_disease_uci4.parquet", outcome=OutcomeColumn(column="target"), columns=columns)
+    return cohort(CohortSettings(source=source, site="hospital", group="", least=3), folder)
 
 
 def test_a_patients_numbers_do_not_depend_on_any_other_patient(tmp_path):
@@ -68,7 +68,7 @@ def test_of_a_patients_stays_in_a_hospital_the_first_is_taken(tmp_path):
     rows = [("a", "x", 9, 100.0, 1), ("a", "x", 2, 60.0, 0), ("b", "x", 3, 80.0, 1), ("a", "y", 5, 80.0, 0)]
     names = ("patient", "site", "stay", "pulse", "died")
     pq.write_table(pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), tmp_path / STAYS.file)
-    found = cohort(Gathering(source=STAYS, site="site", group="", least=1), tmp_path)
+    found = cohort(CohortSettings(source=STAYS, site="site", group="", least=1), tmp_path)
     assert sorted(zip(found.sites, found.inputs[:, 0].tolist(), found.happened.tolist(), strict=True)) == [
         ("x", -0.5, False),
         ("x", 0.0, True),
@@ -124,9 +124,9 @@ def test_concordance_pair_by_pair(rows):
 def survivors(tmp_path, days, died):
     table = {"E": died, "T": days, "center": [0] * len(days), "age": [50.0 + day / 100 for day in days]}
     pq.write_table(pa.table(table), tmp_path / "survival.parquet")
-    outcome = Outcome(column="E", days="T", until=(10.0, 20.0, 40.0))
-    source = Source(file="survival.parquet", outcome=outcome, columns={"age": Column(middle=50, spread=10)})
-    return cohort(Gathering(source=source, site="center", group="", least=1), tmp_path)
+    outcome = OutcomeColumn(column="E", days="T", until=(10.0, 20.0, 40.0))
+    source = CohortSource(file="survival.parquet", outcome=outcome, columns={"age": Column(middle=50, spread=10)})
+    return cohort(CohortSettings(source=source, site="center", group="", least=1), tmp_path)
 
 
 def test_the_hazards_loss_is_the_likelihood_of_each_interval(tmp_path):
@@ -172,4 +172,4 @@ def test_an_event_after_the_patient_left_is_refused():
 
 def test_intervals_must_rise():
     with pytest.raises(InvalidInput, match="rising ends"):
-        Outcome(column="E", days="T", until=(20.0, 10.0))
+        OutcomeColumn(column="E", days="T", until=(20.0, 10.0))

@@ -10,8 +10,8 @@ from experiments.small_hospitals import SIZES, places, small, write_heart
 from lrdp.accounting import Adjacency, FixedSizeGaussian, PldAccountant, RenyiAccountant, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput
 from lrdp.experiments.hospitals import training
-from lrdp.experiments.hospitals.machine import Job, Way, attempt
-from lrdp.experiments.study import Results, Store, conduct
+from lrdp.experiments.hospitals.machine import Job, MachineWay, attempt
+from lrdp.experiments.study import CellStore, Results, conduct
 
 
 class Silence:
@@ -43,7 +43,7 @@ def results(where, written):
     found = Results()
     for stage in small().stages:
         for cell in stage(found):
-            found.add(cell, Store(where.results).load(cell))
+            found.add(cell, CellStore(where.results).load(cell))
     return found
 
 
@@ -114,7 +114,7 @@ def job(tmp_path, library, **changes):
     np.save(tmp_path / "x.npy", chance.normal(size=(60, 20)).astype(np.float32))
     np.save(tmp_path / "y.npy", chance.integers(0, 2, 60))
     given = {"hidden": (1024, 1024), "batch_size": 40, "steps": 2, "limit": 0, **changes}
-    return Job(way=Way(library=library), inputs=str(tmp_path / "x.npy"), labels=str(tmp_path / "y.npy"), **given)
+    return Job(way=MachineWay(library=library), inputs=str(tmp_path / "x.npy"), labels=str(tmp_path / "y.npy"), **given)
 
 
 def test_what_ends_for_another_reason_than_memory_is_no_evidence(tmp_path):

@@ -32,11 +32,11 @@ from lrdp.federation.messages import (
     Accepted,
     Announcement,
     Closing,
-    Declined,
+    Decline,
     Done,
     Hello,
+    OwnTag,
     Question,
-    Tagged,
     Work,
     read_message,
     to_frame,
@@ -51,8 +51,8 @@ from lrdp.integrity import (
     Parameters,
     Pledge,
     Publish,
-    Receipt,
     Registry,
+    RoundReceipt,
     Session,
     Tag,
     Tags,
@@ -313,13 +313,13 @@ class Explorer:
             update = Wire(position).read_update(answer.update, raw(unpack_values(answer.values or b"", POINT)))
             values = tuple(update.values.tolist())
             return Pledged(name=name, head=position.head, pledge=update.pledge, values=values)
-        if isinstance(answer, Tagged):
+        if isinstance(answer, OwnTag):
             return Told(name=name, header=after.header, tag=Wire(after.ready.position).read_tag(answer.tag))
         if isinstance(answer, Accepted):
             accept = Wire(before.ready.position).read_accept(answer.accept)
             self._models[after.position.model] = np.array(after.model)
             return Agreed(name=name, header=before.header, accept=accept)
-        if isinstance(answer, Declined) and answer.code == "failed":
+        if isinstance(answer, Decline) and answer.code == "failed":
             raise RuntimeError("a client failed where it should have declined.")
         return None
 
@@ -403,7 +403,7 @@ class Explorer:
         for header, accepts in certified(known).items():
             if header.previous == here:
                 tags = tags_of(header, known)
-                receipt = Receipt(
+                receipt = RoundReceipt(
                     header=header,
                     signature=self._signature(header),
                     tags=tuple(tags[name] for name in sorted(tags)),

@@ -20,11 +20,11 @@ from lrdp.federation.messages import (
     NOWHERE,
     Accepted,
     Answer,
-    Declined,
+    Decline,
     Done,
     Here,
+    OwnTag,
     Question,
-    Tagged,
     Work,
     read_message,
     to_frame,
@@ -115,7 +115,7 @@ class Stage:
         announcement, names = self.coordinator.announce()
         for name in names:
             tagged = self.ask(announcement, name)
-            assert isinstance(tagged, Tagged), (name, tagged)
+            assert isinstance(tagged, OwnTag), (name, tagged)
             self.coordinator.tag(tagged.tag)
         assert self.coordinator.proved()
 
@@ -201,7 +201,7 @@ def answer_in(reply: Message) -> Answer:
     again = to_frame(answer)
     assert again.head == given.head
     assert list(map(bytes, again.bodies)) == list(map(bytes, given.bodies))
-    if isinstance(answer, Declined):
+    if isinstance(answer, Decline):
         assert answer.code in CODES
         assert not given.bodies
     return answer
@@ -236,6 +236,6 @@ def refused(given: Stage, question: Question, code: str) -> None:
     """Declined with this code; nothing charged, no file made, and the client stands where it stood."""
     before = given.account(), given.files(), standing(given)
     answer = given.ask(question)
-    assert isinstance(answer, Declined), answer
+    assert isinstance(answer, Decline), answer
     assert answer.code == code
     assert (given.account(), given.files(), standing(given)) == before

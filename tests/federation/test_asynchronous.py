@@ -11,7 +11,7 @@ from lrdp.errors import InvalidInput
 from lrdp.federation import BufferedAverage, Order, Terms
 from lrdp.federation.courier import Courier
 from lrdp.federation.flower import from_message
-from lrdp.federation.messages import Done, Tagged, read_message
+from lrdp.federation.messages import Done, OwnTag, read_message
 from lrdp.federation.rounds import gathered, settled
 from lrdp.ledger import State
 
@@ -52,7 +52,7 @@ def test_an_update_whose_round_failed_waits_and_takes_part_again_for_nothing(tmp
     mute = iter([True] * 2 + [False] * 100)
 
     def lose(message: Message) -> Message | None:
-        tag = isinstance(read_message(from_message(message)), Tagged)
+        tag = isinstance(read_message(from_message(message)), OwnTag)
         return None if tag and message.metadata.src_node_id == 1 and next(mute) else message
 
     place = world(tmp_path, 3, after=lose)

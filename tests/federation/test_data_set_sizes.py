@@ -19,7 +19,7 @@ from lrdp.federation.client import Participant
 from lrdp.federation.frames import Frame
 from lrdp.federation.guard import Ward, inspected
 from lrdp.federation.home import ClientHome
-from lrdp.federation.messages import Declined, Done, Here, Question, read_message, to_frame
+from lrdp.federation.messages import Decline, Done, Here, Question, read_message, to_frame
 from lrdp.federation.task import LocalTask, Workbench
 from lrdp.ledger import Refusal
 from lrdp.training import CrossEntropy, Dataset
@@ -80,7 +80,7 @@ class Twin:
 def seen(reply: Frame) -> tuple[Any, ...]:
     """All of a reply that does not lie in its noise, keys and clocks."""
     answer = read_message(reply)
-    code = answer.code if isinstance(answer, Declined) else ""
+    code = answer.code if isinstance(answer, Decline) else ""
     return type(answer).__name__, code, len(reply.head), [len(body) for body in reply.bodies]
 
 
@@ -142,7 +142,7 @@ def test_a_policy_that_states_another_size_is_refused_whatever_the_number_of_rec
     for stated in (STATED + 1, STATED + 50, STATED - 50):
         change_policy(made.world, VICTIM, min_dataset_size=str(stated))
         for question in questions(made)[:2]:
-            assert read_message(participant.handle(to_frame(question))) == Declined(code="dataset-size")
+            assert read_message(participant.handle(to_frame(question))) == Decline(code="dataset-size")
     change_policy(made.world, VICTIM, min_dataset_size=str(STATED))
     assert isinstance(read_message(participant.handle(to_frame(questions(made)[1]))), Done)
 
@@ -181,7 +181,7 @@ def test_a_client_that_could_not_be_set_up_answers_every_message_alike_and_enter
     for count in (STATED, STATED - 1, 1):
         twin = Twin(greeted, Shelf(count), f"twin-{count}")
         before = sorted((path.name, path.read_bytes()) for path in twin.home.standing.iterdir())
-        assert [read_message(twin.ask(question)) for question in asked] == [Declined(code="invalid")] * len(asked)
+        assert [read_message(twin.ask(question)) for question in asked] == [Decline(code="invalid")] * len(asked)
         assert sorted((path.name, path.read_bytes()) for path in twin.home.standing.iterdir()) == before
         assert twin.charges() == 0
 

@@ -26,7 +26,7 @@ from lrdp.accounting import Budget, Training  # noqa: E402
 from lrdp.experiments.digits import stated_size  # noqa: E402
 from lrdp.federation import found  # noqa: E402
 from lrdp.federation.home import ClientHome  # noqa: E402
-from lrdp.integrity import Receipt  # noqa: E402
+from lrdp.integrity import RoundReceipt  # noqa: E402
 from lrdp.integrity.keys import load  # noqa: E402
 
 HOSPITALS = 4
@@ -126,7 +126,7 @@ def test_a_hospital_killed_as_it_trains_comes_back_and_every_charge_is_accounted
 
     # What the receipts prove was received is what was charged, once each; the kill left the only other charge.
     _session, *lines = deployment.receipts().read_text(encoding="ascii").split()
-    received = [Receipt.decode(bytes.fromhex(line)).header.names for line in lines]
+    received = [RoundReceipt.decode(bytes.fromhex(line)).header.names for line in lines]
     for hospital in parties.hospitals:
         admitted = [(number, "SENT") for number, names in enumerate(received) if hospital.name in names]
         lost = [(KILLED_IN, "RESERVED")] if hospital is victim else []

@@ -20,7 +20,7 @@ from lrdp.federation import Node, guarded_client_app
 from lrdp.federation.client import most_vectors
 from lrdp.federation.forwarding import forwarded
 from lrdp.federation.frames import MOST_HEAD_BYTES, Frame
-from lrdp.federation.messages import Declined, Done, Here, read_message, to_frame
+from lrdp.federation.messages import Decline, Done, Here, read_message, to_frame
 from lrdp.federation.sockets import connected, listening, receive, send
 
 from .guards import guarding, running, site
@@ -75,7 +75,7 @@ def test_what_the_policy_forbids_is_refused_behind_the_socket_too(
     made, _ = guarded
     made.greet()
     before = made.account()
-    assert made.ask(replace(made.invitation(), order=order)) == Declined(code=code)
+    assert made.ask(replace(made.invitation(), order=order)) == Decline(code=code)
     assert made.account() == before
 
 
@@ -105,7 +105,7 @@ def test_malformed_bytes_are_declined_unread_and_the_guard_goes_on(guarded: tupl
     with closing(connected(str(path), 5)) as peer:
         peer.sendall(data)
         answer = read_message(receive(peer, 1000, 5))
-    assert isinstance(answer, Declined)
+    assert isinstance(answer, Decline)
     assert answer.code in ("invalid", "malformed")
     assert made.account() == before
     assert isinstance(_hello(made), Here)
@@ -157,7 +157,7 @@ def test_a_peer_that_never_fetches_its_answer_has_paid_and_gets_the_same_later(t
 def test_a_frame_above_the_cap_is_answered_though_it_was_not_taken(guarded: tuple[Stage, Path]) -> None:
     _, path = guarded
     answer = read_message(forwarded(Frame(b"x" * 100, (bytes(MOST + 1),)), str(path)))
-    assert answer == Declined(code="invalid")
+    assert answer == Decline(code="invalid")
 
 
 def test_a_message_that_memory_does_not_suffice_for_does_not_end_the_guard(
@@ -170,7 +170,7 @@ def test_a_message_that_memory_does_not_suffice_for_does_not_end_the_guard(
 
     with monkeypatch.context() as broken:
         broken.setattr("lrdp.federation.guard.receive", out_of_memory)
-        assert read_message(forwarded(Frame(b"x"), str(path))) == Declined(code="failed")
+        assert read_message(forwarded(Frame(b"x"), str(path))) == Decline(code="failed")
     assert isinstance(_hello(made), Here)
 
 
@@ -186,10 +186,10 @@ def test_no_pickle_is_loaded_from_the_socket(guarded: tuple[Stage, Path], tmp_pa
     _, path = guarded
     canary = tmp_path / "canary"
     payload = pickled(canary)
-    assert isinstance(read_message(forwarded(Frame(payload, (payload,)), str(path))), Declined)
+    assert isinstance(read_message(forwarded(Frame(payload, (payload,)), str(path))), Decline)
     with closing(connected(str(path), 5)) as peer:
         peer.sendall(struct.pack(">i", len(payload)) + payload)  # as multiprocessing would send it
-        assert isinstance(read_message(receive(peer, 1000, 5)), Declined)
+        assert isinstance(read_message(receive(peer, 1000, 5)), Decline)
     assert not canary.exists()
 
 
@@ -200,7 +200,7 @@ def test_without_a_guard_the_server_is_told_so_and_the_log_says_what_to_do(
     made = stage(tmp_path)
     made.world.grid.nodes[1] = Node(guarded_client_app(), settings)  # type: ignore[index]
     caplog.clear()
-    assert made.ask(made.coordinator.hello) == Declined(code="no-guard")
+    assert made.ask(made.coordinator.hello) == Decline(code="no-guard")
     (line,) = [record.getMessage() for record in caplog.records if record.name == "lrdp.client"]
     assert "lrdp guard" in line or "--node-config" in line
 
@@ -247,7 +247,7 @@ def test_as_a_process_it_says_what_it_guards_answers_and_ends_when_told(tmp_path
         words = f"a guard listens at {made.socket} already: stop it first, or choose another path."
         assert again.stderr == f"Error: {words}\n"
         answer = read_message(forwarded(Frame(b"nonsense"), str(made.socket)))
-        assert isinstance(answer, Declined)
+        assert isinstance(answer, Decline)
         process.send_signal(signal.SIGTERM)
         rest = process.communicate(timeout=60)[0].splitlines()
     assert process.returncode == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lrdp.federation.messages import Declined, Done, read_message, to_frame
+from lrdp.federation.messages import Decline, Done, read_message, to_frame
 
 from .guards import guarding
 from .hostile import VICTIM, Stage, raw_order, stage
@@ -132,7 +132,7 @@ def test_another_user_can_pass_messages_on_and_do_nothing_else(public: Stage) ->
         got = _as_nobody(public, path, _framed(public, raw_order(noise_multiplier=0.5)))
         asked = got.pop("asked")
         assert {name for name, outcome in got.items() if not outcome.startswith("refused: ")} == set()
-        assert _answer(asked) == Declined(code="noise")
+        assert _answer(asked) == Decline(code="noise")
         assert public.account() == (0, 0, 0.0)
         honest = _as_nobody(public, path, _framed(public, raw_order(steps=1)))["asked"]
         assert isinstance(_answer(honest), Done), "what the policy allows is all there is to have"

@@ -21,7 +21,7 @@ from hypothesis import strategies as some
 from lrdp.federation import client
 from lrdp.federation.flower import from_message, to_records
 from lrdp.federation.frames import MOST_HEAD_BYTES, Frame, frame
-from lrdp.federation.messages import Answer, Closing, Declined, Done, Here, Question, read_message, to_frame
+from lrdp.federation.messages import Answer, Closing, Decline, Done, Here, Question, read_message, to_frame
 
 from .hostile import VICTIM, Stage, answer_in, change_policy, pickled, stage
 
@@ -81,7 +81,7 @@ def test_a_message_of_another_form_is_declined_though_its_content_is_right(
 ) -> None:
     head = to_frame(settled.invitation()).head
     before = settled.account()
-    assert answer_in(settled.post(make(head))) == Declined(code="invalid")
+    assert answer_in(settled.post(make(head))) == Decline(code="invalid")
     assert settled.account() == before
 
 
@@ -89,7 +89,7 @@ def test_a_message_of_another_form_is_declined_though_its_content_is_right(
 def test_a_message_of_any_type_is_answered_with_a_frame(settled: Stage, kind: str) -> None:
     """Flower itself would answer an unknown type with an exception's text."""
     answer = answer_in(settled.post(to_records(frame(b"measure", [b"accuracy"])), kind=kind))
-    assert answer == Declined(code="invalid")
+    assert answer == Decline(code="invalid")
     assert isinstance(answer_in(settled.post(to_records(to_frame(settled.coordinator.hello)), kind=kind)), Here)
 
 
@@ -98,7 +98,7 @@ def test_an_error_in_place_of_a_message_is_declined(settled: Stage) -> None:
     asked.metadata.__dict__["_message_id"] = "message-x"
     broken = Message(Error(code=0, reason="../../etc/passwd"), reply_to=asked)
     node = settled.world.node(VICTIM)
-    assert answer_in(node.app(broken, settled.world.grid.context_of(1))) == Declined(code="invalid")
+    assert answer_in(node.app(broken, settled.world.grid.context_of(1))) == Decline(code="invalid")
 
 
 # ---------------------------------------- pickles
@@ -139,10 +139,10 @@ def test_a_pickle_in_any_field_is_never_loaded(tmp_path: Path) -> None:
     for question in (hello, made.invitation(), announcement, closing):
         for attack in _with_payload(question, payload):
             answer = made.send(attack)
-            assert isinstance(answer, Declined | Done)  # a head that is no head is ignored, and the round replayed
+            assert isinstance(answer, Decline | Done)  # a head that is no head is ignored, and the round replayed
     for content in _loaded_objects(canary):
         answer = answer_in(made.post(content))  # which of the two depends on the bytes of the path in the pickle
-        assert answer in (Declined(code="invalid"), Declined(code="malformed"))
+        assert answer in (Decline(code="invalid"), Decline(code="malformed"))
     assert made.account() == before
     assert not canary.exists()
     made.fresh().honest_round()
@@ -161,10 +161,10 @@ def test_a_message_larger_than_the_cap_is_refused_before_it_is_decoded(
     work = made.invitation()
     read: list[Frame] = []
     monkeypatch.setattr(client, "read_message", lambda given: read.append(given) or read_message(given))
-    assert _answered(made, to_frame(replace(work, model=bytes(most + 1)))) == Declined(code="invalid")
-    assert _answered(made, Frame(bytes(MOST_HEAD_BYTES + 1))) == Declined(code="invalid")
+    assert _answered(made, to_frame(replace(work, model=bytes(most + 1)))) == Decline(code="invalid")
+    assert _answered(made, Frame(bytes(MOST_HEAD_BYTES + 1))) == Decline(code="invalid")
     assert not read, "not decoded"
-    assert _answered(made, to_frame(replace(work, model=bytes(most)))) == Declined(code="invalid")
+    assert _answered(made, to_frame(replace(work, model=bytes(most)))) == Decline(code="invalid")
     assert read, "control: a byte less is decoded, and refused for its length"
     assert made.account() == (0, 0, 0.0)
     assert isinstance(made.ask(work), Done)
@@ -215,7 +215,7 @@ def test_random_bytes_are_declined_and_free(
 ) -> None:
     made, _ = target
     before = made.account()
-    assert isinstance(_answered(made, Frame(head, tuple(bodies))), Declined)
+    assert isinstance(_answered(made, Frame(head, tuple(bodies))), Decline)
     assert made.account() == before
 
 
@@ -247,7 +247,7 @@ def test_damaged_messages_of_the_round_are_answered_by_a_frame_and_never_charged
         parts[part] = _mutated(parts[part], place, change, new)
     before = made.account()
     answer = _answered(made, Frame(parts[0], tuple(parts[1:])))
-    if isinstance(answer, Declined):
+    if isinstance(answer, Decline):
         assert made.account() == before
     # A damaged order may be another order that the policy allows: then it is paid for like any other.
     assert _within_policy(made)

@@ -17,7 +17,7 @@ from torch import nn
 from lrdp.federation import InProcessGrid, Node, private_client_app
 from lrdp.federation.flower import from_message, to_records
 from lrdp.federation.frames import Frame
-from lrdp.federation.messages import Closing, Declined, Done, Question, read_message, to_frame
+from lrdp.federation.messages import Closing, Decline, Done, Question, read_message, to_frame
 from lrdp.training import CrossEntropy, TensorRecords
 
 from .hostile import HONEST, VICTIM, Stage, raw_order, stage
@@ -77,7 +77,7 @@ def test_a_refusal_has_the_same_bytes_whatever_the_data(settled: Stage, neighbou
     attacks = _attacks(settled)
     here, there = _replies(settled, records, attacks), _replies(settled, neighbour, attacks)
     assert here == there
-    assert all(isinstance(read_message(reply), Declined) for reply in here)
+    assert all(isinstance(read_message(reply), Decline) for reply in here)
 
 
 # ---------------------------------------- weights chosen for one record

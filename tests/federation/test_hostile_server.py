@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrdp.federation.messages import Closing, Declined, Done, Work
-from lrdp.integrity import Receipt, new_identity
+from lrdp.federation.messages import Closing, Decline, Done, Work
+from lrdp.integrity import RoundReceipt, new_identity
 from lrdp.integrity.encoding import HASH_SIZE
 from lrdp.ledger import read_policy
 from lrdp.ledger.starting import Home
@@ -86,7 +86,7 @@ def test_a_count_of_several_steps_is_refused_before_it_is_charged(tmp_path: Path
     made = stage(tmp_path, metrics='["correct"]')
     made.greet()
     work = made.invitation()
-    assert made.ask(replace(work, order=raw_order(metrics=["correct"], steps=3))) == Declined(code="invalid")
+    assert made.ask(replace(work, order=raw_order(metrics=["correct"], steps=3))) == Decline(code="invalid")
     assert made.account() == (0, 0, 0.0)
     counted = made.ask(replace(work, order=raw_order(metrics=["correct"])))
     assert isinstance(counted, Done), counted
@@ -168,7 +168,7 @@ def _own_model(given: Stage) -> Work:
 def _receipt_without_quorum(given: Stage) -> Work:
     ended = given.coordinator.history[-1]
     model = (given.coordinator.model * np.float32(2)).tobytes()
-    bare: Receipt = replace(ended.receipt, accepts=())
+    bare: RoundReceipt = replace(ended.receipt, accepts=())
     return replace(given.invitation(), receipts=(bare.encode(),), model=model)
 
 
@@ -203,7 +203,7 @@ WEIGHTS = {np.nan: "invalid", np.inf: "invalid", -np.inf: "invalid", 1.001e4: "m
 def test_a_session_that_begins_with_a_broken_model_spends_nothing(tmp_path: Path, weight: float, code: str) -> None:
     made = stage(tmp_path)
     made.greet()
-    assert made.ask(_broken(made, weight)) == Declined(code=code)
+    assert made.ask(_broken(made, weight)) == Decline(code=code)
     assert made.account() == (0, 0, 0.0)
     made.fresh().honest_round()
 
@@ -224,7 +224,7 @@ def test_a_model_larger_than_the_policy_allows_is_refused(tmp_path: Path) -> Non
     made = stage(tmp_path, max_bytes="39")  # the model has ten numbers of four bytes
     made.greet()
     refused_work = made.ask(made.invitation())
-    assert refused_work == Declined(code="model-size")
+    assert refused_work == Decline(code="model-size")
     assert made.account() == (0, 0, 0.0)
     change_policy(made.world, VICTIM, max_bytes="40")
     assert isinstance(made.ask(made.invitation()), Done)

@@ -12,9 +12,9 @@ import pytest
 
 from lrdp.federation.catching_up import run_identifier
 from lrdp.federation.layout import Layout
-from lrdp.federation.messages import Closing, Declined, Done, Hello, Here, Tagged, Work
+from lrdp.federation.messages import Closing, Decline, Done, Hello, Here, OwnTag, Work
 from lrdp.federation.pins import sign_session
-from lrdp.integrity import Method, Registry, Session, new_identity
+from lrdp.integrity import ProofMethod, Registry, Session, new_identity
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import HASH_SIZE, number, pack, unpack
 
@@ -62,7 +62,7 @@ def _other_server(given: Stage) -> Hello:
 
 
 def _exact(given: Stage) -> Hello:
-    return _proposed(given, parameters=replace(given.session.parameters, method=Method.EXACT))
+    return _proposed(given, parameters=replace(given.session.parameters, method=ProofMethod.EXACT))
 
 
 def _other_size(given: Stage) -> Hello:
@@ -111,7 +111,7 @@ def test_control_a_client_that_pins_the_other_registry_enters_it(tmp_path: Path)
 
 def test_no_registry_pinned_means_no_session(tmp_path: Path) -> None:
     made = stage(tmp_path, registry_sha256='""')
-    assert made.ask(made.coordinator.hello) == Declined(code="registry")
+    assert made.ask(made.coordinator.hello) == Decline(code="registry")
 
 
 # ---------------------------------------- replays and wrong order
@@ -136,7 +136,7 @@ def test_a_round_is_charged_twice_at_most_however_many_orders_it_is_given(tmp_pa
     orders = [replace(made.invitation(), order=raw_order(steps=1, learning_rate=rate)) for rate in (0.1, 0.2, 0.3, 0.4)]
     answers = [made.ask(work) for work in orders]
     assert [isinstance(answer, Done) for answer in answers] == [True, True, False, False]
-    assert answers[2:] == [Declined(code="recharge")] * 2
+    assert answers[2:] == [Decline(code="recharge")] * 2
     assert made.account()[:2] == (2, 2)
 
 
@@ -148,9 +148,9 @@ def test_greeting_it_again_in_another_session_does_not_give_a_client_its_budget_
         made.greet()
         answer = made.ask(made.invitation())
         now = made.account()[2]
-        assert now > spent if isinstance(answer, Done) else (answer, now) == (Declined(code="budget"), spent)
+        assert now > spent if isinstance(answer, Done) else (answer, now) == (Decline(code="budget"), spent)
         spent = now
-    assert answer == Declined(code="budget")
+    assert answer == Decline(code="budget")
     assert spent <= 8.0
 
 
@@ -201,11 +201,11 @@ def test_messages_out_of_turn_are_refused_and_the_round_goes_on(tmp_path: Path) 
     tags = made.coordinator.history[-1].tags
     late = stage(tmp_path / "late")
     late.greet()
-    assert late.ask(announcement) == Declined(code="behind"), "PUBLISH before Work"
+    assert late.ask(announcement) == Decline(code="behind"), "PUBLISH before Work"
     refused(made, Closing(tags=tags), "behind")
     refused(made, replace(announcement, aggregate=None), "shape")
     first, second = made.ask(announcement), made.ask(announcement)
-    assert isinstance(first, Tagged)
+    assert isinstance(first, OwnTag)
     assert first == second, "one word on one attempt"
     made.publish()
     ended = made.coordinator.conclude()
@@ -221,7 +221,7 @@ def test_an_attempt_that_was_given_up_is_stale(tmp_path: Path) -> None:
     made.greet()
     made.gather()
     old, _ = made.coordinator.announce()
-    assert isinstance(made.ask(old), Tagged)
+    assert isinstance(made.ask(old), OwnTag)
     made.coordinator.give_up()
     made.gather()
     paid = made.account()

@@ -18,11 +18,11 @@ from lrdp.federation.messages import (
     Accepted,
     Announcement,
     Closing,
-    Declined,
+    Decline,
     Done,
     Hello,
     Here,
-    Tagged,
+    OwnTag,
     Work,
     read_message,
     to_frame,
@@ -38,10 +38,10 @@ EXAMPLES = [
     Done(trained_from=7, head="head", accept=b"a", update=b"u", values=b"v" * 9),
     Done(trained_from=0, head=""),
     Announcement(publish=b"p", aggregate=b"a" * 8),
-    Tagged(tag=b"t"),
+    OwnTag(tag=b"t"),
     Closing(tags=b"t" * 200),
     Accepted(accept=b""),
-    Declined(code="budget"),
+    Decline(code="budget"),
 ]
 
 

@@ -15,7 +15,7 @@ from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.flower import to_records
 from lrdp.federation.guard import Ward, inspected
 from lrdp.federation.layout import raw
-from lrdp.federation.messages import Answer, Declined, Done, Here, Question, Work, to_frame
+from lrdp.federation.messages import Answer, Decline, Done, Here, Question, Work, to_frame
 from lrdp.federation.pins import sign_order, sign_session
 from lrdp.federation.task import LocalTask
 from lrdp.integrity import Contribution, Identity, Wire, client, keys, new_identity, run_round, server, sketch_client
@@ -51,8 +51,8 @@ def test_a_stranger_with_the_right_registry_spends_nothing(tmp_path: Path) -> No
     stranger = new_identity("server")
     for _ in range(3):
         theirs = Stage(made.world, terms_of(made.world, stranger).open(initial()), stranger)
-        assert theirs.ask(theirs.coordinator.hello) == Declined(code="server")
-        assert isinstance(theirs.ask(theirs.from_model(theirs.coordinator.model)), Declined)
+        assert theirs.ask(theirs.coordinator.hello) == Decline(code="server")
+        assert isinstance(theirs.ask(theirs.from_model(theirs.coordinator.model)), Decline)
     assert made.account() == before == (0, 0, 0.0)
     assert not (made.world.consortium.client(VICTIM).standing / "agreed").exists()
 
@@ -83,7 +83,7 @@ def test_naming_the_pinned_key_is_not_enough_to_open_a_session(tmp_path: Path) -
     fresh = made.fresh()
     for signature in (b"", sign_session(stranger, fresh.session), made.coordinator.hello.signature):
         hello = replace(fresh.coordinator.hello, signature=signature)
-        assert fresh.ask(hello) == Declined(code="server-sig")
+        assert fresh.ask(hello) == Decline(code="server-sig")
         assert standing.read_bytes() == before, "and the client is still in the session that it was in"
     assert isinstance(fresh.ask(fresh.coordinator.hello), Here)
 
@@ -106,7 +106,7 @@ def test_an_order_that_the_server_did_not_sign_for_this_round_spends_nothing(tmp
     for signature in forgeries.values():
         for work in (ahead, made.invitation()):
             given = to_frame(replace(work, order=order, signature=signature))
-            assert made.send(given) == Declined(code="server-sig")
+            assert made.send(given) == Decline(code="server-sig")
     assert made.account() == paid
     assert isinstance(made.send(to_frame(ahead)), Done)
     assert made.account()[0] == paid[0] + 1
@@ -123,7 +123,7 @@ def test_a_policy_that_changes_within_a_session_counts_from_the_next_message_on(
     made.honest_round()
     paid = made.account()
     change_policy(made.world, VICTIM, **change)
-    assert made.ask(made.invitation()) == Declined(code=code)
+    assert made.ask(made.invitation()) == Decline(code=code)
     assert made.account() == paid
 
 
@@ -134,7 +134,7 @@ def test_new_sessions_of_a_pinned_server_share_what_one_server_may_spend(tmp_pat
         made = made.fresh()
         made.greet()
         answer = made.ask(made.invitation())
-        codes.append(answer.code if isinstance(answer, Declined) else "")
+        codes.append(answer.code if isinstance(answer, Decline) else "")
     assert codes[0] == ""
     assert codes[-1] == "run-quota"
     assert 0 < made.account()[2] <= 7.0
@@ -149,7 +149,7 @@ def test_a_policy_without_a_server_joins_nobody_and_the_guard_says_what_to_write
     kept = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if not line.startswith(pinned)]
     path.write_text("".join(kept), encoding="utf-8")
     assert home.policy().peers.retries is Retries.SAME_ROSTER
-    assert made.ask(made.coordinator.hello) == Declined(code="server")
+    assert made.ask(made.coordinator.hello) == Decline(code="server")
     task = LocalTask(model=model, dataset=records, loss=CrossEntropy(classes=2))
     with pytest.raises(InvalidInput, match=r"no server is pinned .*server_keys, min_roster and retries"):
         inspected(Ward(home=home, task=task, settings={"partition-id": 0}))
@@ -193,7 +193,7 @@ def believed(place: World, coordinator: Coordinator, shown: Work) -> str:
     """What the victim, which was absent, says: empty if it trains on the forged model."""
     for question in (coordinator.hello, shown):
         answer = asked(place, question)
-        if isinstance(answer, Declined):
+        if isinstance(answer, Decline):
             return answer.code
     return ""
 

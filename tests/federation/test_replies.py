@@ -23,7 +23,7 @@ from lrdp.accounting import TruncatedPoissonGaussian
 from lrdp.federation import Node, Order, client, private_client_app
 from lrdp.federation.flower import from_message, to_records
 from lrdp.federation.home import ClientHome
-from lrdp.federation.messages import Declined, Done, Question, read_message, to_frame
+from lrdp.federation.messages import Decline, Done, Question, read_message, to_frame
 from lrdp.training import CrossEntropy, Dataset, Execution, TensorRecords, private_update
 
 from .hostile import VICTIM, Stage, stage
@@ -431,7 +431,7 @@ def _asked(made: Stage, question: Question) -> tuple[Visible, tuple[bytes, ...]]
         return Visible(len(replies), True, "", "", ()), ()
     given = from_message(replies[0])
     answer, bodies = read_message(given), tuple(map(bytes, given.bodies))
-    code = answer.code if isinstance(answer, Declined) else ""
+    code = answer.code if isinstance(answer, Decline) else ""
     sizes = (len(given.head), *map(len, bodies))
     return Visible(1, False, type(answer).__name__, code, sizes), bodies
 

@@ -13,9 +13,9 @@ from federation.hostile import change_policy
 from federation.worlds import World, initial, world
 from lrdp.federation import BufferedAverage, Terms
 from lrdp.federation.flower import from_message
-from lrdp.federation.messages import Announcement, Done, Tagged, read_message
+from lrdp.federation.messages import Announcement, Done, OwnTag, read_message
 from lrdp.federation.repetitions import MOST_FAILURES, Repetitions
-from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.repeats import Roster
 from lrdp.ledger.policy import Retries
 
@@ -44,7 +44,7 @@ class Watch:
             values = whole(answer.values)
             if not any(np.array_equal(values, one) for one in known):
                 known.append(values)
-        if isinstance(answer, Tagged) and node == self.leaver:
+        if isinstance(answer, OwnTag) and node == self.leaver:
             assert self.place is not None
             self.place.grid.nodes[node].present = False
             return None
@@ -138,13 +138,13 @@ def test_what_was_signed_in_an_attempt_that_failed_is_kept_on_both_sides(tmp_pat
     place = watch.world(tmp_path)
     place.run(2, patience=0.0)
     (kept,) = place.consortium.server_folder.glob("attempts-*.txt")
-    (word,) = (Receipt.decode(bytes.fromhex(line)) for line in kept.read_text().split())
+    (word,) = (RoundReceipt.decode(bytes.fromhex(line)) for line in kept.read_text().split())
     assert word.header.names == tuple(place.names)
     assert [tag.name for tag in word.tags] == place.names[:3]
     registry = place.consortium.registry()
     for name in place.names[:3]:
         disputed = place.consortium.client(name).standing / "disputed.txt"
-        (own,) = (Receipt.decode(bytes.fromhex(line)) for line in disputed.read_text().split())
+        (own,) = (RoundReceipt.decode(bytes.fromhex(line)) for line in disputed.read_text().split())
         assert own.header == word.header
         assert own.tags == tuple(tag for tag in word.tags if tag.name == name)
         assert own.signature == word.signature

@@ -16,11 +16,11 @@ from lrdp.accounting import Budget, RenyiAccountant, Training
 from lrdp.errors import InvalidInput
 from lrdp.federation import Order
 from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.messages import Answer, Declined, Done, Here, Tagged, Work, read_message, to_frame
+from lrdp.federation.messages import Answer, Decline, Done, Here, OwnTag, Work, read_message, to_frame
 from lrdp.integrity import SketchClient, Verdict, sketch_client
 from lrdp.integrity.checks import Seen
 from lrdp.integrity.field import MERSENNE_127
-from lrdp.integrity.schemes import Answer as OwnTag
+from lrdp.integrity.schemes import TagValues
 from lrdp.ledger import Refusal, State
 from lrdp.training import verification
 
@@ -111,7 +111,7 @@ def test_a_lost_tag_is_asked_for_again(tmp_path: Path) -> None:
     lost: list[str] = []
 
     def lose(message: Message) -> Message | None:
-        if isinstance(read_message(from_message(message)), Tagged) and not lost:
+        if isinstance(read_message(from_message(message)), OwnTag) and not lost:
             lost.append("one")
             return None
         return message
@@ -125,7 +125,7 @@ def test_a_round_that_cannot_be_proved_is_repeated_with_the_same_updates_for_not
     silent = iter([True] * 2 + [False] * 100)
 
     def mute(message: Message) -> Message | None:
-        tag = isinstance(read_message(from_message(message)), Tagged)
+        tag = isinstance(read_message(from_message(message)), OwnTag)
         return None if tag and message.metadata.src_node_id == 2 and next(silent) else message
 
     place = world(tmp_path, 4, after=mute)
@@ -325,8 +325,8 @@ def answering_with(make: Callable[[Answer], Answer]) -> Callable[[Message], Mess
         lambda answer: replace(answer, values=bytes(answer.values or b"")[:-1]) if isinstance(answer, Done) else answer,
         lambda answer: replace(answer, values=b"\x01" * 30) if isinstance(answer, Done) else answer,
         lambda answer: replace(answer, head="no head") if isinstance(answer, Done) else answer,
-        lambda answer: Tagged(tag=b"") if isinstance(answer, Done) else answer,
-        lambda answer: Declined(code="made-up") if isinstance(answer, Done) else answer,
+        lambda answer: OwnTag(tag=b"") if isinstance(answer, Done) else answer,
+        lambda answer: Decline(code="made-up") if isinstance(answer, Done) else answer,
     ],
 )
 def test_a_lying_client_cannot_stop_the_server(tmp_path: Path, make: Callable[[Answer], Answer]) -> None:
@@ -354,9 +354,9 @@ def test_a_client_that_frames_the_server_is_found_before_the_model_moves(tmp_pat
     """A well-signed wrong tag: the masks cancel, so the server sees what every client would see."""
 
     class Framing(SketchClient):
-        def answer(self, seen: Seen, values: np.ndarray) -> OwnTag:
+        def answer(self, seen: Seen, values: np.ndarray) -> TagValues:
             honest = super().answer(seen, values)
-            return OwnTag((honest.value + 1) % MERSENNE_127.prime, honest.expected)
+            return TagValues((honest.value + 1) % MERSENNE_127.prime, honest.expected)
 
     place = world(tmp_path, 3)
     with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ import pytest
 import demonstration as shown_by
 from demonstration import demonstration
 from lrdp.experiments import demo
-from lrdp.experiments.demo_clients import Hospitals
+from lrdp.experiments.demo_clients import DemoHospitals
 from lrdp.experiments.story import Story
 from lrdp.federation import InProcessGrid
 from lrdp.federation.simulation import MadeInPlace, Stopped, _Stoppable, in_one_process
@@ -32,7 +32,7 @@ def test_an_honest_server_is_accused_of_nothing(tmp_path):
 
 
 def test_an_app_travels_as_a_recipe(tmp_path):
-    recipe = Hospitals(folder=tmp_path, names=("hospital-a",))
+    recipe = DemoHospitals(folder=tmp_path, names=("hospital-a",))
     travelled = pickle.loads(pickle.dumps(MadeInPlace(recipe, tmp_path)))
     assert travelled._recipe == recipe
     assert len(pickle.dumps(travelled)) < 2000

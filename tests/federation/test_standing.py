@@ -15,9 +15,9 @@ import pytest
 from integrity.parties import Federation, conclude, federation, identity, play_out, stage
 from lrdp.errors import InvalidInput
 from lrdp.federation.messages import Hello, to_frame
-from lrdp.federation.standing import Left, Standing
+from lrdp.federation.standing import LeftSession, Standing
 from lrdp.integrity import states
-from lrdp.integrity.session import Method, Session
+from lrdp.integrity.session import ProofMethod, Session
 
 WHO = identity("c001")
 
@@ -54,8 +54,8 @@ def same(found: states.ClientState | None, saved: states.ClientState) -> bool:
     return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("method", list(Method))
-def test_every_state_comes_back_in_this_process_and_in_another(tmp_path: Path, method: Method) -> None:
+@pytest.mark.parametrize("method", list(ProofMethod))
+def test_every_state_comes_back_in_this_process_and_in_another(tmp_path: Path, method: ProofMethod) -> None:
     here = entered(tmp_path)
     for state in states_of_rounds(federation(3, method=method), 3):
         with here.locked():
@@ -137,7 +137,7 @@ def test_a_session_that_was_left_is_never_entered_again(tmp_path: Path) -> None:
         here.enter(*greeted)
         for left in (FIRST, SECOND, THIRD)[:known]:
             for process in (here, Standing(tmp_path)):  # also after a restart
-                with pytest.raises(Left):
+                with pytest.raises(LeftSession):
                     process.enter(*left)
                 assert process.is_in(greeted[0])
     assert (tmp_path / "left").read_bytes() == FIRST[0] + SECOND[0]  # 32 bytes each
@@ -188,13 +188,13 @@ def test_whenever_it_is_killed_while_it_leaves_it_remembers_or_has_left_for_good
         assert same(after.load(WHO), state)  # it has not left
     else:
         assert after.load(WHO) is None
-        with pytest.raises(Left):
+        with pytest.raises(LeftSession):
             after.enter(*FIRST)
     if not after.is_in(SECOND[0]):
         after.enter(*SECOND)
     assert after.is_in(SECOND[0])
     assert after.load(WHO) is None
-    with pytest.raises(Left):
+    with pytest.raises(LeftSession):
         Standing(tmp_path).enter(*FIRST)
 
 

@@ -36,7 +36,7 @@ from lrdp.integrity import exact, history, keys, states
 from lrdp.integrity.cards import card, json_object, read_card, read_registry, registry_record
 from lrdp.integrity.encoding import Reader, fields, unpack
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
-from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.registry import Registry, encoded_digest
 from lrdp.integrity.repeats import Stands
 from lrdp.integrity.schemes import read_sketch_client
@@ -184,18 +184,18 @@ def _integrity() -> dict[str, Decoder]:
     scene = stage(world)
     played, ready = play_out(scene), world.clients["c000"]
     receipt, session, me = honest_round(federation(3, size=5)), world.session, ready.identity
-    exact_client = federation(3, size=5, method=exact.Method.EXACT).clients["c000"].scheme
+    exact_client = federation(3, size=5, method=exact.ProofMethod.EXACT).clients["c000"].scheme
     vectors = states.client_vectors(ready)
     line = (history.session_line(session) + "\n").encode()
     kept = {
         "messages.Accept.decode": (Accept.decode, played.accepts[0].encode()),
         "messages.Header.decode": (Header.decode, scene.publish.header.encode()),
-        "exact.Hello.decode": (exact.Hello.decode, exact.hello(me, session, bytes(32)).encode()),
+        "exact.Hello.decode": (exact.SessionKey.decode, exact.session_key(me, session, bytes(32)).encode()),
         "exact.read_exact_client": (lambda data: exact.read_exact_client(me, session, data), exact_client.encode()),
         "schemes.read_sketch_client": (lambda data: read_sketch_client(me, session, data), b""),
         "session.Parameters.decode": (Parameters.decode, session.parameters.encode()),
         "messages.Pledge.decode": (Pledge.decode, scene.publish.header.roster[0].encode()),
-        "receipts.Receipt.decode": (Receipt.decode, receipt.encode()),
+        "receipts.Receipt.decode": (RoundReceipt.decode, receipt.encode()),
         "repeats.Stands.decode": (Stands.decode, ready.stands.encode()),
         "registry.Registry.decode": (Registry.decode, session.registry.encode()),
         "registry.encoded_digest": (encoded_digest, session.registry.encode()),

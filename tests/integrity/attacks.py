@@ -27,9 +27,9 @@ from lrdp.integrity import client, server
 from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.field import MERSENNE_127
 from lrdp.integrity.messages import Pledge, Publish, Tag
-from lrdp.integrity.receipts import Receipt, follow
+from lrdp.integrity.receipts import RoundReceipt, follow
 from lrdp.integrity.schemes import transcript_challenge
-from lrdp.integrity.session import Method, Position, genesis
+from lrdp.integrity.session import Position, ProofMethod, genesis
 from lrdp.integrity.verdicts import Verdict
 
 ATTACKS: dict[str, Attack] = {}
@@ -527,13 +527,13 @@ def invite_in_the_servers_name() -> Verdict:
 
 
 # ------------------------------------------------------------------------------------------------------------ receipts
-def receipt_of_a_round() -> tuple[Position, Receipt]:
+def receipt_of_a_round() -> tuple[Position, RoundReceipt]:
     world = federation(COUNT)
     start = genesis(world.session, world.idle.position.model)
     return start, honest_round(world)
 
 
-def show(receipt: Receipt, start: Position, **changes: object) -> Verdict:
+def show(receipt: RoundReceipt, start: Position, **changes: object) -> Verdict:
     """A receipt whose header a cheating server changed and signed, with every tag and ACCEPT that it can get."""
     header = replace(receipt.header, **changes)  # type: ignore[arg-type]
     signed = [client.sign_tag(identity(name), header, 0) for name in header.names]
@@ -642,7 +642,7 @@ def receipt_with_accepts_for_another_end() -> Verdict:
 
 # ---------------------------------------------------------------------------------------------------------------- exact
 def exact_scene() -> Stage:
-    return scene(method=Method.EXACT)
+    return scene(method=ProofMethod.EXACT)
 
 
 def relay(setting: Stage, index: int, **changes: object) -> Publish:

@@ -14,11 +14,11 @@ from lrdp.integrity import client, exact, fixed_point, server
 from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Accept, Publish, Tag, Tags
-from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.registry import NO_PREVIOUS, Registry, sign
 from lrdp.integrity.repeats import Repeats, same_roster
 from lrdp.integrity.schemes import SketchServer, sketch_client
-from lrdp.integrity.session import Method, Parameters, Session
+from lrdp.integrity.session import Parameters, ProofMethod, Session
 from lrdp.integrity.verdicts import Verdict
 from lrdp.integrity.wire import Wire
 
@@ -71,7 +71,12 @@ class Federation:
 
 
 def federation(
-    count: int, size: int = 37, method: Method = Method.SKETCH, seed: int = 0, session: str = "first", **options: Any
+    count: int,
+    size: int = 37,
+    method: ProofMethod = ProofMethod.SKETCH,
+    seed: int = 0,
+    session: str = "first",
+    **options: Any,
 ) -> Federation:
     rng = options.pop("rng", None) or np.random.default_rng(seed)
     letters = options.pop("name_letters", 4)
@@ -87,16 +92,18 @@ def federation(
     model = rng.standard_normal(size).astype("<f4")
     schemes = _schemes(identities, shared)
     return Federation(
-        idle=server.start(SERVER, SketchServer() if method is Method.SKETCH else exact.ExactServer(), shared, model),
+        idle=server.start(
+            SERVER, SketchServer() if method is ProofMethod.SKETCH else exact.ExactServer(), shared, model
+        ),
         clients={one.name: client.start(one, schemes[one.name], shared, model) for one in identities},
         rng=rng,
     )
 
 
 def _schemes(identities: list[Identity], session: Session) -> dict[str, Any]:
-    if session.parameters.method is Method.SKETCH:
+    if session.parameters.method is ProofMethod.SKETCH:
         return {one.name: sketch_client(one, session) for one in identities}
-    hellos = [exact.hello(one, session, secret(one.name, "ephemeral")) for one in identities]
+    hellos = [exact.session_key(one, session, secret(one.name, "ephemeral")) for one in identities]
     return {one.name: exact.exact_client(one, session, secret(one.name, "ephemeral"), hellos) for one in identities}
 
 
@@ -204,7 +211,7 @@ def play_out(
     return played
 
 
-def conclude(scene: Stage, played: Played) -> Receipt:
+def conclude(scene: Stage, played: Played) -> RoundReceipt:
     """Everybody moves on; the receipt of the round."""
     published = scene.published
     for tag in played.tags:
@@ -215,7 +222,7 @@ def conclude(scene: Stage, played: Played) -> Receipt:
     return receipt
 
 
-def honest_round(world: Federation, names: Iterable[str] | None = None, dropped: Iterable[str] = ()) -> Receipt:
+def honest_round(world: Federation, names: Iterable[str] | None = None, dropped: Iterable[str] = ()) -> RoundReceipt:
     scene = stage(world, names, dropped=dropped)
     played = play_out(scene)
     assert set(played.verdicts.values()) == {Verdict.VERIFIED}

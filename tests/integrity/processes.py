@@ -16,7 +16,7 @@ from lrdp.integrity import Wire, client, endorse, server, states
 from lrdp.integrity.fixed_point import Whole
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Accept, Header
-from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.session import Position
 
 
@@ -57,7 +57,7 @@ class ClientProcess:
         return wire.accept(accept)
 
     def catch_up(self, receipts: list[bytes], model: Whole) -> None:
-        self.save(client.catch_up(self.load(), [Receipt.decode(one) for one in receipts], model))
+        self.save(client.catch_up(self.load(), [RoundReceipt.decode(one) for one in receipts], model))
 
     def pledge(self, train: bytes, values: Whole, nonce: bytes) -> bytes:
         ready = self.load()
@@ -94,9 +94,9 @@ class Open:
     """A receipt that still waits for ACCEPTs, and the position where its round began."""
 
     position: Position
-    receipt: Receipt
+    receipt: RoundReceipt
 
-    def endorse(self, accepts: list[bytes]) -> Receipt:
+    def endorse(self, accepts: list[bytes]) -> RoundReceipt:
         wire = Wire(self.position)
         words: list[Accept] = [wire.read_accept(one) for one in accepts]
         self.receipt = endorse(self.position, self.receipt, words)

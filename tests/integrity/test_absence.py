@@ -14,7 +14,7 @@ from lrdp.integrity import client, server
 from lrdp.integrity.messages import Accept, Tags
 from lrdp.integrity.receipts import follow, follow_all
 from lrdp.integrity.schemes import sketch_client
-from lrdp.integrity.session import Method
+from lrdp.integrity.session import ProofMethod
 from lrdp.integrity.verdicts import Verdict
 
 
@@ -88,7 +88,7 @@ def test_a_client_that_never_saw_publish_goes_back():
     assert back.model is before.model
 
 
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", list(ProofMethod))
 def test_an_absent_client_joins_with_receipts_and_is_verified_with_the_others(method):
     world = federation(5, method=method)
     absent = world.clients["c004"]
@@ -212,7 +212,7 @@ def test_a_client_commits_only_to_updates_of_the_session():
 
 
 def test_states_of_another_method_or_size_are_refused():
-    sketch, exact = federation(3), federation(3, method=Method.EXACT)
+    sketch, exact = federation(3), federation(3, method=ProofMethod.EXACT)
     with pytest.raises(InvalidInput, match="method"):
         replace(sketch.clients["c000"], scheme=exact.clients["c000"].scheme)
     with pytest.raises(InvalidInput, match="method"):

@@ -15,9 +15,9 @@ from lrdp.integrity import blame, client
 from lrdp.integrity.blame import Case, Finding, accuse, bare_tag, judge, judge_all
 from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.field import MERSENNE_127
-from lrdp.integrity.messages import Publish, Tag, Update
+from lrdp.integrity.messages import CommittedUpdate, Publish, Tag
 from lrdp.integrity.schemes import transcript_challenge
-from lrdp.integrity.session import Method
+from lrdp.integrity.session import ProofMethod
 from lrdp.integrity.verdicts import Verdict
 
 
@@ -168,7 +168,7 @@ def test_an_opened_update_that_is_none_convicts_both_its_owner_and_the_server(va
     own = pledge(position, owner, commitment(position, "c003", bytes(32), values))
     publish = scene.resign(roster=(*scene.publish.header.roster[:3], own))
     tags = [bare(name, publish.header, 1) for name in scene.names]
-    case, opened = case_of(scene, publish, tags), Update(pledge=own, nonce=bytes(32), values=values)
+    case, opened = case_of(scene, publish, tags), CommittedUpdate(pledge=own, nonce=bytes(32), values=values)
     assert judge(case, opened) is Finding.BOTH
     assert judge_all(case, [opened])["c003"] is Finding.BOTH
 
@@ -183,7 +183,7 @@ def test_control_an_update_at_the_edge_of_the_range_is_one():
 
 def test_nobody_is_blamed_in_exact_rounds():
     """There updates are masked, so that every honest one would look wrong."""
-    scene = stage(federation(4, method=Method.EXACT))
+    scene = stage(federation(4, method=ProofMethod.EXACT))
     with pytest.raises(InvalidInput, match="blame is for `sketch`"):
         judge(case_of(scene, scene.publish, []), scene.published.updates[0])
 

@@ -13,7 +13,7 @@ from lrdp.errors import NotVerified
 from lrdp.integrity import client, exact
 from lrdp.integrity.encoding import Reader, pack, unpack, varint
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
-from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.session import Parameters, Session
 from lrdp.integrity.verdicts import Verdict
@@ -30,10 +30,10 @@ WIRE = Wire(WORLD.idle.position)
 KEPT = {
     "accept": lambda data: Accept.decode(data).encode(),
     "header": lambda data: Header.decode(data).encode(),
-    "hello": lambda data: exact.Hello.decode(data).encode(),
+    "hello": lambda data: exact.SessionKey.decode(data).encode(),
     "parameters": lambda data: Parameters.decode(data).encode(),
     "pledge": lambda data: Pledge.decode(data).encode(),
-    "receipt": lambda data: Receipt.decode(data).encode(),
+    "receipt": lambda data: RoundReceipt.decode(data).encode(),
     "registry": lambda data: Registry.decode(data).encode(),
     "session": lambda data: Session.decode(data).encode(),
     "tag": lambda data: Tag.decode(data).encode(),
@@ -60,7 +60,7 @@ def _samples() -> dict[str, bytes]:
     return {
         "accept": played.accepts[0].encode(),
         "header": HEADER.encode(),
-        "hello": exact.hello(bound.begun.ready.identity, WORLD.session, bytes(32)).encode(),
+        "hello": exact.session_key(bound.begun.ready.identity, WORLD.session, bytes(32)).encode(),
         "parameters": WORLD.session.parameters.encode(),
         "pledge": bound.pledge.encode(),
         "receipt": honest_round(federation(3, size=5)).encode(),

@@ -12,9 +12,9 @@ import pytest
 from integrity.parties import Federation, Stage, conclude, federation, identity, play_out, stage, verdict_of
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client, server, states
-from lrdp.integrity.messages import Update
+from lrdp.integrity.messages import CommittedUpdate
 from lrdp.integrity.repeats import NOTHING_SHOWN, Repeats, Shown, Stands, nothing_before, same_roster, smaller_roster
-from lrdp.integrity.session import Method
+from lrdp.integrity.session import ProofMethod
 from lrdp.integrity.verdicts import Verdict
 
 ALL = ("c000", "c001", "c002", "c003", "c004")
@@ -55,7 +55,7 @@ def test_control_whoever_chose_smaller_rosters_answers_and_the_difference_is_the
     assert revealed.tolist() == scene.committed["c004"].values.tolist()
 
 
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", list(ProofMethod))
 def test_the_same_roster_is_tried_again_with_the_same_updates_and_has_the_same_sum(method):
     world = federation(5, method=method)
     scene = stage(world)
@@ -65,7 +65,7 @@ def test_the_same_roster_is_tried_again_with_the_same_updates_and_has_the_same_s
     assert play_out(again).worst is Verdict.VERIFIED
 
 
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", list(ProofMethod))
 def test_another_roster_is_shown_other_updates_and_none_of_the_first(method):
     world = federation(5, method=method)
     failed(world, stage(world))
@@ -76,14 +76,14 @@ def test_another_roster_is_shown_other_updates_and_none_of_the_first(method):
     assert play_out(stage(world, FEWER)).worst is Verdict.VERIFIED
 
 
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", list(ProofMethod))
 def test_the_same_roster_is_not_shown_another_update(method):
     """Else the difference of the two sums is that of two updates of one client, if the others repeat theirs."""
     world = federation(5, method=method)
     scene = stage(world)
     failed(world, scene)
     world.number += 1
-    if method is Method.SKETCH:
+    if method is ProofMethod.SKETCH:
         assert play_out(stage(world)).worst is Verdict.UPDATE_SPENT
     else:
         with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*this roster was shown another update"):
@@ -98,7 +98,9 @@ def test_a_larger_roster_with_the_same_update_is_never_answered():
 
 
 # ---------------------------------------- what an exact round shows the server
-def masked(world: Federation, names: tuple[str, ...], updates: dict[str, np.ndarray], repeats: Repeats) -> list[Update]:
+def masked(
+    world: Federation, names: tuple[str, ...], updates: dict[str, np.ndarray], repeats: Repeats
+) -> list[CommittedUpdate]:
     """What reaches the server of an attempt that it never publishes."""
     gathering, train = server.open_round(world.idle, names)
     committed = {
@@ -115,12 +117,12 @@ def masked(world: Federation, names: tuple[str, ...], updates: dict[str, np.ndar
     return sent
 
 
-def total(sent: Iterable[Update]) -> np.ndarray:
+def total(sent: Iterable[CommittedUpdate]) -> np.ndarray:
     return np.sum([update.values for update in sent], axis=0, dtype="<i4")
 
 
 def test_the_server_of_an_exact_round_gets_no_second_sum_of_the_same_updates():
-    world = federation(5, method=Method.EXACT)
+    world = federation(5, method=ProofMethod.EXACT)
     updates = {name: world.update() for name in ALL}
     first = total(masked(world, ALL, updates, same_roster))
     world.idle = replace(world.idle, attempt=1)
@@ -133,7 +135,7 @@ def test_the_server_of_an_exact_round_gets_no_second_sum_of_the_same_updates():
 
 def test_an_exact_update_that_was_only_pledged_may_be_shown_elsewhere():
     """A commitment hides; nothing of the update left."""
-    world = federation(5, method=Method.EXACT)
+    world = federation(5, method=ProofMethod.EXACT)
     _, train = server.open_round(world.idle, ALL)
     bound = client.commit(client.begin(world.clients["c000"], train), world.update(), bytes(32), update=1)
     assert client.abandon(bound).stands == NOTHING_SHOWN

@@ -12,11 +12,11 @@ import pytest
 from integrity.parties import Federation, federation, honest_round, stage
 from lrdp.integrity import checks, client, keys, schemes, server
 from lrdp.integrity.fixed_point import model_hash
-from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.rounds import Contribution, run_round
-from lrdp.integrity.session import Method
+from lrdp.integrity.session import ProofMethod
 
-METHODS = list(Method)
+METHODS = list(ProofMethod)
 
 
 def contributions(world: Federation, names: list[str]) -> dict[str, Contribution]:
@@ -56,7 +56,7 @@ class Story:
     """A history among honest parties, of whom some are away, drop out, fall silent after PUBLISH, or join late."""
 
     world: Federation
-    receipts: list[Receipt] = field(default_factory=list)
+    receipts: list[RoundReceipt] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     rosters: list[int] = field(default_factory=list)
 

@@ -20,10 +20,10 @@ from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Tags
 from lrdp.integrity.rounds import Contribution, run_round
 from lrdp.integrity.schemes import sketch_client
-from lrdp.integrity.session import Method
+from lrdp.integrity.session import ProofMethod
 from lrdp.integrity.verdicts import Verdict
 
-METHODS = list(Method)
+METHODS = list(ProofMethod)
 
 
 def drawn(world: Federation) -> dict[str, tuple[np.ndarray, bytes]]:
@@ -88,7 +88,7 @@ def test_sessions_identities_and_registries_share_no_keys():
     assert sketch_client(identity("c001"), world.session).pairwise.key("c000") == halves[0].pairwise.key("c001")
 
 
-def every_state(method: Method) -> dict[str, tuple[states.ClientState | states.ServerState, bytes, Callable]]:
+def every_state(method: ProofMethod) -> dict[str, tuple[states.ClientState | states.ServerState, bytes, Callable]]:
     """One of each, with its bytes and how to read them."""
     scene = stage(federation(3, method=method))
     world, played = scene.federation, play_out(scene)
@@ -171,7 +171,7 @@ def test_bytes_too_short_for_a_state_are_refused(data):
 
 
 def test_a_clients_state_is_no_servers_and_the_other_way_round():
-    found = STATES[Method.SKETCH]
+    found = STATES[ProofMethod.SKETCH]
     for name, vectors in (("Ready", states.client_vectors), ("Idle", states.server_vectors)):
         state, data, _ = found[name]
         other = states.decode_server if name == "Ready" else states.decode_client
@@ -196,7 +196,7 @@ def test_a_state_wants_its_own_keys(method, name):
             decode(data, other, own(state))
 
 
-def _refused(method: Method, name: str, key: str) -> tuple[Verdict, Verdict]:
+def _refused(method: ProofMethod, name: str, key: str) -> tuple[Verdict, Verdict]:
     """What is said of a vector that differs in one coordinate, and of one of another type."""
     state, data, _ = STATES[method][name]
     isclient = isinstance(state, states.ClientState)
@@ -222,14 +222,14 @@ def test_every_vector_handed_back_is_checked(method, name):
 
 @pytest.mark.parametrize("key", ["model", "values", "sent", "aggregate"])
 def test_a_vector_that_is_missing_is_asked_for(key):
-    state, data, _ = STATES[Method.EXACT]["Tagged"]
+    state, data, _ = STATES[ProofMethod.EXACT]["Tagged"]
     vectors = {name: one for name, one in states.client_vectors(state).items() if name != key}
     with pytest.raises(InvalidInput, match=f"'{key}' must be handed back"):
         states.decode_client(data, identity("c001"), vectors)
 
 
 def test_updates_that_the_server_lost_must_come_in_again():
-    state, data, _ = STATES[Method.SKETCH]["Gathering"]
+    state, data, _ = STATES[ProofMethod.SKETCH]["Gathering"]
     vectors = states.server_vectors(state)
     lost = vectors.pop("update/c001")
     back = states.decode_server(data, identity("server"), vectors)
@@ -241,7 +241,7 @@ def test_updates_that_the_server_lost_must_come_in_again():
 
 def test_a_restored_mask_is_not_used_twice():
     """The control: without the list of used masks in the state, the same mask would cover another update."""
-    world = federation(3, method=Method.EXACT)
+    world = federation(3, method=ProofMethod.EXACT)
     host, clients = processes(world)
     train = host.open(list(clients))
     one = clients["c001"]

@@ -23,14 +23,14 @@ from integrity.parties import (
 from lrdp.errors import LrdpError
 from lrdp.integrity import client, exact, registry, server
 from lrdp.integrity.messages import Tags
-from lrdp.integrity.receipts import Receipt, follow
-from lrdp.integrity.session import Method, genesis
+from lrdp.integrity.receipts import RoundReceipt, follow
+from lrdp.integrity.session import ProofMethod, genesis
 from lrdp.integrity.verdicts import Verdict
 from lrdp.integrity.wire import Wire
 
 
 @cache
-def _stage(method: Method) -> Stage:
+def _stage(method: ProofMethod) -> Stage:
     return stage(federation(3, size=9, method=method))
 
 
@@ -45,7 +45,7 @@ def _train() -> Case:
 
 
 def _update() -> Case:
-    setting = _stage(Method.SKETCH)
+    setting = _stage(ProofMethod.SKETCH)
     _, update = client.reveal(setting.committed["c001"])
     empty = server.Gathering(idle=setting.gathering.idle, train=setting.gathering.train)
 
@@ -56,7 +56,7 @@ def _update() -> Case:
     return [setting.wire.update(update), update.values.tobytes()], receive
 
 
-def _publish(method: Method) -> Case:
+def _publish(method: ProofMethod) -> Case:
     setting = _stage(method)
     bodies = [setting.publish.aggregate.tobytes(), *(update.values.tobytes() for update in setting.publish.relayed)]
     receive = lambda parts: client.answer(setting.committed["c001"], setting.wire.read_publish(*parts))  # noqa: E731
@@ -64,13 +64,13 @@ def _publish(method: Method) -> Case:
 
 
 def _tag() -> Case:
-    setting = _stage(Method.SKETCH)
+    setting = _stage(ProofMethod.SKETCH)
     _, tag = client.answer(setting.committed["c001"], setting.publish)
     return [setting.wire.tag(tag)], lambda parts: server.collect(setting.published, setting.wire.read_tag(parts[0]))
 
 
 def _tags() -> Case:
-    setting = _stage(Method.SKETCH)
+    setting = _stage(ProofMethod.SKETCH)
     played = play_out(setting)
     tags = Tags(tags=tuple(played.tags))
     header = setting.publish.header
@@ -81,7 +81,7 @@ def _tags() -> Case:
 def _receipt() -> Case:
     world = federation(3, size=9)
     start = genesis(world.session, world.idle.position.model)
-    return [honest_round(world).encode()], lambda parts: follow(start, Receipt.decode(parts[0]))
+    return [honest_round(world).encode()], lambda parts: follow(start, RoundReceipt.decode(parts[0]))
 
 
 def _registry() -> Case:
@@ -90,17 +90,20 @@ def _registry() -> Case:
 
 
 def _hello() -> Case:
-    session = _stage(Method.EXACT).federation.session
-    said = exact.hello(identity("c001"), session, secret("ephemeral"))
-    receive = lambda parts: exact.exact_client(identity("c000"), session, bytes(32), [exact.Hello.decode(parts[0])])  # noqa: E731
+    session = _stage(ProofMethod.EXACT).federation.session
+    said = exact.session_key(identity("c001"), session, secret("ephemeral"))
+
+    def receive(parts):
+        return exact.exact_client(identity("c000"), session, bytes(32), [exact.SessionKey.decode(parts[0])])
+
     return [said.encode()], receive
 
 
 CASES = {
     "train": _train,
     "update": _update,
-    "publish": lambda: _publish(Method.SKETCH),
-    "publish in exact rounds": lambda: _publish(Method.EXACT),
+    "publish": lambda: _publish(ProofMethod.SKETCH),
+    "publish in exact rounds": lambda: _publish(ProofMethod.EXACT),
     "tag": _tag,
     "tags": _tags,
     "receipt": _receipt,

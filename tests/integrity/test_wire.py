@@ -11,7 +11,7 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity import client, server
 from lrdp.integrity.encoding import varint
 from lrdp.integrity.messages import Publish, Tags, Train
-from lrdp.integrity.session import Method
+from lrdp.integrity.session import ProofMethod
 from lrdp.integrity.verdicts import Verdict
 from lrdp.integrity.wire import Wire
 
@@ -54,7 +54,7 @@ def test_a_late_round_costs_two_bytes_more():
     assert len(Wire(world.idle.position).train(train)) == 75 + 2 * 3 + 2
 
 
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", list(ProofMethod))
 def test_every_message_comes_back_as_it_was_sent(method):
     scene = stage(federation(4, method=method))
     wire, played = scene.wire, play_out(scene)
@@ -143,7 +143,7 @@ def test_a_place_beyond_the_registry_is_nobody():
 
 
 def test_what_has_no_place_is_not_sent():
-    scene = stage(federation(3, method=Method.EXACT))
+    scene = stage(federation(3, method=ProofMethod.EXACT))
     tag = play_out(scene).tags[0]
     with pytest.raises(InvalidInput, match="not in the registry"):
         scene.wire.tag(replace(tag, name="stranger"))

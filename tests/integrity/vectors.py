@@ -25,13 +25,13 @@ from lrdp.integrity.field import MERSENNE_127  # noqa: E402
 from lrdp.integrity.masks import mask  # noqa: E402
 from lrdp.integrity.messages import Tags  # noqa: E402
 from lrdp.integrity.schemes import transcript_challenge  # noqa: E402
-from lrdp.integrity.session import Method  # noqa: E402
+from lrdp.integrity.session import ProofMethod  # noqa: E402
 
 GOOD = {
     "sketch-small": {"count": 3, "size": 5},
     "sketch-two-rows": {"count": 4, "size": 1030},
     "sketch-int64": {"count": 3, "size": 6, "update_bits": 32},
-    "exact-small": {"count": 3, "size": 5, "method": Method.EXACT},
+    "exact-small": {"count": 3, "size": 5, "method": ProofMethod.EXACT},
 }
 
 
@@ -96,7 +96,7 @@ def participant(scene: Stage, name: str) -> dict[str, Any]:
         "pledge_signature": committed.pledge.signature.hex(),
     }
     ready = committed.begun.ready
-    if ready.scheme.method is Method.SKETCH:
+    if ready.scheme.method is ProofMethod.SKETCH:
         drawn = transcript_challenge(header, committed.values.size)
         found["bare_tag"] = f"{drawn.tag(committed.values):032x}"
         found["mask"] = f"{mask(ready.scheme.pairwise, header.names, header.digest, MERSENNE_127):032x}"  # type: ignore[attr-defined]

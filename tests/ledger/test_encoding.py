@@ -84,7 +84,7 @@ any_event = st.one_of(
         guaranteed=floats,
         spent=floats,
     ),
-    st.builds(events.Ready, at=clocks, charge=numbers, digest=digests, size=numbers),
+    st.builds(events.ReplyReady, at=clocks, charge=numbers, digest=digests, size=numbers),
     st.builds(events.Sent, at=clocks, charge=numbers),
     st.builds(
         events.Declined,

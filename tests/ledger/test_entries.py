@@ -33,8 +33,8 @@ def test_entries_that_cannot_follow_are_refused(world: World) -> None:
         ledger_charge = ledger.books.newest_charge
     wrong: list[events.Event] = [
         events.Sent(0, entry),
-        events.Ready(0, 1, "0" * 64, 3),
-        events.Ready(0, -entry, "0" * 64, 3),
+        events.ReplyReady(0, 1, "0" * 64, 3),
+        events.ReplyReady(0, -entry, "0" * 64, 3),
         events.Unlisted(0, Refusal.NOISE, 0),
         events.Unlisted(0, Refusal.NOISE, -7),
         events.Voided(0, entry, "unsigned", "00" * 64),

@@ -36,7 +36,7 @@ def charge(seq: int, **terms: Any) -> events.Reserved:
 def rounds_after(seq: int, count: int, **terms: Any) -> list[events.Event]:
     made: list[events.Event] = []
     for at in range(seq + 1, seq + 1 + 3 * count, 3):
-        made += [charge(at, **terms), events.Ready(8, at, KEY, 36_900), events.Sent(8, at)]
+        made += [charge(at, **terms), events.ReplyReady(8, at, KEY, 36_900), events.Sent(8, at)]
     return made
 
 
@@ -61,7 +61,7 @@ def ledgers(draw: st.DrawFn) -> list[bytes]:
             case "lost":
                 made.append(charge(seq))
             case _:
-                made += [charge(seq), charge(seq + 1), events.Ready(8, seq + 1, KEY, 3), events.Sent(8, seq + 1)]
+                made += [charge(seq), charge(seq + 1), events.ReplyReady(8, seq + 1, KEY, 3), events.Sent(8, seq + 1)]
     return [events.encode(event) for event in made]
 
 

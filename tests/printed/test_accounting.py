@@ -29,7 +29,7 @@ from lrdp.accounting import (
 from lrdp.cli import app
 from lrdp.figures import AtMost
 from lrdp.ledger import read_policy
-from lrdp.ledger.policy import Identity
+from lrdp.ledger.policy import Holder
 from lrdp.ledger.starting import Home, open_budget, write_policy
 from printed.claims import check, down, numbers, unit, up, whole
 
@@ -146,7 +146,7 @@ def check_policy(seed: int, folder: Path) -> None:
         budget=Budget(epsilon=10 ** draw.uniform(-1, 1.3), delta=10 ** draw.uniform(-9, -3)),
     )
     home = Home(folder=folder / str(seed))
-    write_policy(home, Identity(client="a", unit="b", max_rows_per_unit=1), training)
+    write_policy(home, Holder(client="a", unit="b", max_rows_per_unit=1), training)
     policy = read_policy(home.policy)
     assert policy.budget.total == training.budget
     plan = {policy.mechanism.costliest: training.steps}

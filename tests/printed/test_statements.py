@@ -15,13 +15,13 @@ import mpmath
 import pytest
 
 from ledger.worlds import World, request, round_trip
-from lrdp.accounting import Answer, Budget, PoissonGaussian, PrivacySpent, TruncatedPoissonGaussian
+from lrdp.accounting import Budget, FilterAnswer, PoissonGaussian, PrivacySpent, TruncatedPoissonGaussian
 from lrdp.commands.ledger import _in_short
 from lrdp.commands.output import print_page, print_record
 from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import void
 from lrdp.ledger.books import State
-from lrdp.ledger.policy import BudgetRule, Identity
+from lrdp.ledger.policy import BudgetRule, Holder
 from lrdp.ledger.summary import Summary, summarize
 from lrdp.report.statement import AuditBound, Statement, record
 from lrdp.report.statement_pages import html, text
@@ -99,12 +99,12 @@ def drawn(base: Summary, seed: int) -> Summary:
     assert base.recorded is not None
     return replace(
         base,
-        policy=replace(base.policy, budget=rule, identity=Identity(client="a", unit="person", max_rows_per_unit=rows)),
+        policy=replace(base.policy, budget=rule, identity=Holder(client="a", unit="person", max_rows_per_unit=rows)),
         budget=budget,
         guaranteed=spent(draw, delta),
         spent=spent(draw, delta),
         spent_elsewhere=tuple(spent(draw, delta / factor) for factor in (1, 100, 10_000)),
-        without_voids=Answer(admitted=True, guaranteed=spent(draw, delta), spent=spent(draw, delta)),
+        without_voids=FilterAnswer(admitted=True, guaranteed=spent(draw, delta), spent=spent(draw, delta)),
         recorded=base.recorded._replace(guaranteed=spent(draw).epsilon, spent=spent(draw).epsilon),
         history={PoissonGaussian(**sampled): draw.randint(1, 10**6), truncated: 17},
         clip_norms=(draw.uniform(0.1, 10),),

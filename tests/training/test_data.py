@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lrdp.errors import InvalidInput
 from lrdp.training import NamedCrossEntropy, Padded, check_records, private_update
-from lrdp.training.records import Reader, blank_record, check_dataset
+from lrdp.training.records import RecordReader, blank_record, check_dataset
 from lrdp.training.tensors import as_tensors, stacked
 from training.cases import RECORDS, fixed, receipt, records, run, task
 
@@ -34,7 +34,7 @@ class Visit:
 
 
 def reader(dataset):
-    return Reader(dataset, torch.device("cpu"), blank_record(dataset))
+    return RecordReader(dataset, torch.device("cpu"), blank_record(dataset))
 
 
 # ----------------------------------------------------------------------------------------------------------- one record

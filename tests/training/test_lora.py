@@ -12,7 +12,7 @@ import torch
 
 from lrdp.accounting import Budget, FixedSizeGaussian, Training
 from lrdp.errors import Unsupported
-from lrdp.ledger.policy import Identity
+from lrdp.ledger.policy import Holder
 from lrdp.ledger.starting import Home, open_budget, write_policy
 from lrdp.training import NamedCrossEntropy, Padded, check_gradients
 from training.cases import run, task
@@ -157,7 +157,7 @@ def budget(folder):
     training = Training(
         dataset_size=70, batch_size=9, rounds=1, local_steps=20, budget=Budget(epsilon=30.0, delta=1e-3)
     )
-    write_policy(home, Identity(client="clinic", unit="patient", max_rows_per_unit=1), training)
+    write_policy(home, Holder(client="clinic", unit="patient", max_rows_per_unit=1), training)
     open_budget(home, 1).close()
     return home
 
@@ -202,7 +202,7 @@ def test_minilm_with_adapters_trains_together_within_its_budget(tmp_path):
     training = Training(
         dataset_size=67_000, batch_size=64, rounds=1, local_steps=3, budget=Budget(epsilon=8.0, delta=1e-6)
     )
-    write_policy(home, Identity(client="clinic", unit="patient", max_rows_per_unit=1), training)
+    write_policy(home, Holder(client="clinic", unit="patient", max_rows_per_unit=1), training)
     open_budget(home, 1).close()
     model = example["train"](DATA / "all-MiniLM-L6-v2", DATA / "sst2.parquet", tmp_path)
     adapters = [values for name, values in model.named_parameters() if "lora_B" in name]

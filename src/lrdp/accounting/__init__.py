@@ -21,7 +21,7 @@ from lrdp.accounting.accountants import (
     TaylorAccountant,
 )
 from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
-from lrdp.accounting.filters import Answer, Filter, RenyiFilter, ReservedSlots
+from lrdp.accounting.filters import Filter, FilterAnswer, RenyiFilter, ReservedSlots
 from lrdp.accounting.fleet import Fleet
 from lrdp.accounting.mechanisms import (
     Adjacency,
@@ -38,10 +38,10 @@ from lrdp.accounting.planning import Option, Plan, Training, options
 __all__ = [
     "Accountant",
     "Adjacency",
-    "Answer",
     "Budget",
     "Calibrated",
     "Filter",
+    "FilterAnswer",
     "FixedSizeGaussian",
     "FixedSizeWithReplacementGaussian",
     "Fleet",

@@ -37,7 +37,7 @@ SPREAD: Final = dict.fromkeys((2.5, 4.0, 6.0, 9.0, 14.0, 22.0, 40.0, 80.0), 0.12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class FilterAnswer:
     """Whether the steps may be taken, and the state after them (before them, if they may not)."""
 
     admitted: bool
@@ -57,10 +57,10 @@ class Filter(Protocol):
     def guaranteed(self) -> PrivacySpent:
         """What holds for all that was charged, whatever the server adapted to."""
 
-    def charge(self, mechanism: Mechanism, steps: int) -> tuple[Self, Answer]:
+    def charge(self, mechanism: Mechanism, steps: int) -> tuple[Self, FilterAnswer]:
         """Charge for ``steps`` and return the filter after them; the same filter if they do not fit."""
 
-    def answer(self, *, admitted: bool = True) -> Answer:
+    def answer(self, *, admitted: bool = True) -> FilterAnswer:
         """The state now."""
 
 
@@ -122,20 +122,20 @@ class RenyiFilter:
             raise InvalidInput("plan must hold at least one step, got none: the order is chosen for it.")
         return cls(budget=budget, adjacency=adjacency, weights={order: 1.0})
 
-    def charge(self, mechanism: Mechanism, steps: int) -> tuple[RenyiFilter, Answer]:
+    def charge(self, mechanism: Mechanism, steps: int) -> tuple[RenyiFilter, FilterAnswer]:
         """Charge for ``steps`` and return the filter after them; the same filter if they do not fit."""
         after = replace(self, history=_with(self.history, mechanism, steps))
         if after.guaranteed.epsilon <= self.budget.epsilon:
             return after, after.answer()
         return self, self.answer(admitted=False)
 
-    def answer(self, *, admitted: bool = True) -> Answer:
+    def answer(self, *, admitted: bool = True) -> FilterAnswer:
         """The state now."""
         guaranteed = self.guaranteed
         spent = RenyiAccountant(adjacency=self.adjacency).epsilon(self.history, self.budget.delta)
         # What holds under adaptivity holds without: the committed order may beat those that the search tried.
         spent = min(spent, guaranteed, key=lambda bound: bound.epsilon)
-        return Answer(admitted=admitted, guaranteed=guaranteed, spent=spent)
+        return FilterAnswer(admitted=admitted, guaranteed=guaranteed, spent=spent)
 
     @property
     def guaranteed(self) -> PrivacySpent:
@@ -195,20 +195,20 @@ class ReservedSlots:
         limits.derived_from("mechanism", mechanism, Mechanism)
         return self.slots.get(mechanism, 0) - self.used.get(mechanism, 0) if self._is_open() else 0
 
-    def charge(self, mechanism: Mechanism, steps: int) -> tuple[ReservedSlots, Answer]:
+    def charge(self, mechanism: Mechanism, steps: int) -> tuple[ReservedSlots, FilterAnswer]:
         """Use up ``steps`` slots and return the filter after them; the same filter if so many are not left."""
         after = replace(self, used=_with(self.used, mechanism, steps))
         if after._is_open():
             return after, after.answer()
         return self, self.answer(admitted=False)
 
-    def answer(self, *, admitted: bool = True) -> Answer:
+    def answer(self, *, admitted: bool = True) -> FilterAnswer:
         """The state now."""
         guaranteed = self.guaranteed
         spent = SteadyAccountant(adjacency=self.adjacency).epsilon(self.used, self.budget.delta)
         # What holds under adaptivity holds without: the slots may be resolved where what was used of them is not.
         spent = min(spent, guaranteed, key=lambda bound: bound.epsilon)
-        return Answer(admitted=admitted, guaranteed=guaranteed, spent=spent)
+        return FilterAnswer(admitted=admitted, guaranteed=guaranteed, spent=spent)
 
     def _is_open(self) -> bool:
         return self._is_within() and self.reserved.epsilon <= self.budget.epsilon

@@ -89,7 +89,7 @@ def _require_extras() -> None:
         )
 
 
-class _Watch:
+class _CellBar:
     """A bar with what is left of a stage, on stderr."""
 
     def __init__(self, bar: Progress) -> None:
@@ -119,7 +119,7 @@ def _bar() -> Iterator[Observe]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen(stderr=True), transient=True) as bar:
-        yield _Watch(bar)
+        yield _CellBar(bar)
 
 
 def _command(name: str, help_text: str) -> None:

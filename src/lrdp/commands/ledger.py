@@ -15,10 +15,10 @@ from lrdp.commands.peers import pinned
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
 from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, read_policy, void
-from lrdp.ledger.export import Verified, digests_at, verify, write_export
+from lrdp.ledger.export import VerifiedBooks, digests_at, verify, write_export
 from lrdp.ledger.fleet import FleetBooks, view
 from lrdp.ledger.heads import LONGEST_HEAD
-from lrdp.ledger.policy import Identity
+from lrdp.ledger.policy import Holder
 from lrdp.ledger.reports import report_of
 from lrdp.ledger.starting import Home, open_budget, peers_lines, replace_key, write_policy
 from lrdp.ledger.store import Store
@@ -78,7 +78,7 @@ def init(
             local_steps=local_steps,
             budget=Budget(epsilon=epsilon, delta=delta),
         )
-        write_policy(home, Identity(client=client, unit=unit, max_rows_per_unit=rows_per_unit), training, peers)
+        write_policy(home, Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit), training, peers)
         say(f"Wrote {home.policy}: read it, every line is explained.")
     made = {"policy": str(home.policy)}
     if not policy_only:
@@ -218,7 +218,7 @@ def statement(
         print_page(statement_pages.text(made))
 
 
-def _own_head(home: Home, path: Path | None, verified: Verified) -> Head | None:
+def _own_head(home: Home, path: Path | None, verified: VerifiedBooks) -> Head | None:
     """The head of the folder's own ledger, signed if its key is here; nothing is written."""
     if path is not None or not home.key.exists():
         return None
@@ -257,7 +257,7 @@ def _read_head(path: Path) -> Head:
         raise InvalidInput(f"the head {path} cannot be read: {problem.strerror}.") from None
 
 
-def _check_key(verified: Verified, key: str | None) -> None:
+def _check_key(verified: VerifiedBooks, key: str | None) -> None:
     books = verified.books
     found = books.client_key
     if key is not None and key not in (books.opened.client_key, *(each.key for each in books.successors)):
@@ -266,7 +266,7 @@ def _check_key(verified: Verified, key: str | None) -> None:
         )
 
 
-def _check_heads(path: Path, verified: Verified, heads: list[Head]) -> None:
+def _check_heads(path: Path, verified: VerifiedBooks, heads: list[Head]) -> None:
     digests = digests_at(path, {head.seq for head in heads})
     for head in heads:
         if not head.is_signed_by(verified.books.opened.client_key):

@@ -37,7 +37,7 @@ Record = Mapping[str, Any]
 Show = Callable[[Record], None]
 
 
-class Engine(StrEnum):
+class Venue(StrEnum):
     """Where clients run."""
 
     RAY = "ray"
@@ -50,7 +50,7 @@ def run(
     local_steps: Annotated[int, typer.Option(help="Private steps per round.")] = 5,
     epsilon: Annotated[float, typer.Option(help="Budget of the first hospital; others have a share of it.")] = 8.0,
     folder: Annotated[Path | None, typer.Option(help="A new folder for ledgers and receipts.")] = None,
-    engine: Annotated[Engine, typer.Option(help="Flower's simulation on Ray, or one process.")] = Engine.RAY,
+    engine: Annotated[Venue, typer.Option(help="Flower's simulation on Ray, or one process.")] = Venue.RAY,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per round, then the summary.")] = False,
 ) -> None:
     """A federation on this machine: clients come and go, one is killed, one refuses, and the server is caught."""
@@ -62,7 +62,7 @@ def run(
 
     story = Story(clients=clients, rounds=rounds, local_steps=local_steps, epsilon=epsilon)
     where = folder or Path(time.strftime("lrdp-run-%Y%m%d-%H%M%S"))
-    start = {Engine.RAY: in_ray, Engine.IN_PROCESS: in_one_process}[engine]
+    start = {Venue.RAY: in_ray, Venue.IN_PROCESS: in_one_process}[engine]
     try:
         with _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
             summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
@@ -87,11 +87,11 @@ def _as_lines() -> Iterator[Show]:
 
 
 @contextmanager
-def _on_screen(attempts: int, engine: Engine) -> Iterator[Show]:
+def _on_screen(attempts: int, engine: Venue) -> Iterator[Show]:
     """A line for each attempt, above a bar; on stderr, since none of it is the result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=screen(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting Ray" if engine is Engine.RAY else "starting", total=attempts)
+        task = bar.add_task("starting Ray" if engine is Venue.RAY else "starting", total=attempts)
 
         def show(record: Record) -> None:
             bar.console.print(run_table.line(record), soft_wrap=True)

@@ -16,7 +16,7 @@ from lrdp.figures import AtMost
 from lrdp.screen import visible
 
 if TYPE_CHECKING:
-    from lrdp.training import Report, Task
+    from lrdp.training import ModelReport, Task
     from lrdp.training.trial import Trial
 
 Name = Annotated[str, typer.Argument(help="MODULE:NAME of a task or a model, or of what makes one.")]
@@ -28,7 +28,7 @@ _MIB = 2**20
 class _Verdict:
     """What was found of the layers; of a task also what a step costs, or why it is refused."""
 
-    report: Report
+    report: ModelReport
     tried: Trial | None = None
     refused: str = ""
 

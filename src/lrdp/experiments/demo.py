@@ -14,7 +14,7 @@ import torch
 
 from lrdp.errors import InvalidInput
 from lrdp.experiments import digits
-from lrdp.experiments.demo_clients import Hospitals
+from lrdp.experiments.demo_clients import DemoHospitals
 from lrdp.experiments.story import LEARNING_RATE, Story
 from lrdp.federation import Consortium, Order, RoundReport, Terms, found
 from lrdp.federation.dishonest import DishonestAverage
@@ -94,7 +94,7 @@ Observe = Callable[[Attempt], None]
 
 
 @dataclass
-class _Watch:
+class _AttemptWatch:
     """Puts together what the strategy reports of an attempt, what the ledgers say, and the model's accuracy."""
 
     story: Story
@@ -140,7 +140,7 @@ def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[st
     if folder.exists():
         raise InvalidInput(f"{folder} exists: ledgers and receipts are never overwritten, so name another --folder.")
     consortium = found(folder, story.trainings())
-    watch = _Watch(story=story, consortium=consortium, observe=observe)
+    watch = _AttemptWatch(story=story, consortium=consortium, observe=observe)
     terms = Terms(
         identity=consortium.server_identity(),
         registry=consortium.registry(),
@@ -153,7 +153,7 @@ def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[st
     engine(
         Federation(
             strategy=strategy,
-            recipe=Hospitals(folder=folder, names=story.names, killed=story.killed),
+            recipe=DemoHospitals(folder=folder, names=story.names, killed=story.killed),
             nodes=story.clients,
             parameters=first_model(),
             rounds=story.attempts,
@@ -171,7 +171,7 @@ def first_model() -> Parameters:
         return {name: values.detach().numpy() for name, values in digits.Net().named_parameters()}
 
 
-def _summary(watch: _Watch) -> dict[str, Any]:
+def _summary(watch: _AttemptWatch) -> dict[str, Any]:
     consortium, reports = watch.consortium, watch.reports
     taken = Counter(name for report in reports if report.verified for name in report.participants)
     (receipts,) = consortium.server_folder.glob("receipts-*.txt")

@@ -27,7 +27,7 @@ _MOST_SECONDS: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hospitals:
+class DemoHospitals:
     """Makes the app of each; ``killed`` says whose process dies, and in training which of its updates."""
 
     folder: Path

@@ -9,7 +9,7 @@ from typing import Final
 
 from lrdp import files
 from lrdp.errors import InvalidInput, NotVerified
-from lrdp.integrity import Receipt, Session
+from lrdp.integrity import RoundReceipt, Session
 from lrdp.integrity.cards import json_object
 from lrdp.integrity.history import receipt_line, session_line
 from lrdp.ledger import Head
@@ -29,11 +29,11 @@ class Archive:
         _append(self.receipts, session_line(session))
         files.sync_folder(folder)
 
-    def append(self, receipt: Receipt) -> None:
+    def append(self, receipt: RoundReceipt) -> None:
         """The line of a round."""
         _append(self.receipts, receipt_line(receipt))
 
-    def append_attempt(self, word: Receipt) -> None:
+    def append_attempt(self, word: RoundReceipt) -> None:
         """What was signed in an attempt that came to nothing: header, pledges and tags, for whoever asks who lied."""
         _append(self._attempts, receipt_line(word))
 

@@ -20,7 +20,7 @@ from lrdp.accounting import limits
 from lrdp.errors import InvalidInput
 from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.courier import Courier
-from lrdp.federation.messages import Declined, Done
+from lrdp.federation.messages import Decline, Done
 from lrdp.federation.options import refuse_options
 from lrdp.federation.progress import Observe, RoundReport, silence
 from lrdp.federation.rounds import EXHAUSTED, gathered, settled
@@ -102,7 +102,7 @@ class Workshop:
             if isinstance(answer, Done):
                 self._coordinator.reached(name, answer)
                 self._waiting[name] = answer.trained_from
-            elif isinstance(answer, Declined) and answer.code in EXHAUSTED:
+            elif isinstance(answer, Decline) and answer.code in EXHAUSTED:
                 self._exhausted.add(name)
 
     def oldest(self, count: int) -> list[str]:

@@ -8,7 +8,7 @@ from lrdp.errors import InvalidInput
 from lrdp.federation.layout import Layout, as_model
 from lrdp.federation.messages import Hello, Work
 from lrdp.federation.pins import check_pins, check_registry, check_session_signed
-from lrdp.integrity import Identity, Method, Receipt, Registry, Session, client, follow_all, genesis
+from lrdp.integrity import Identity, ProofMethod, Registry, RoundReceipt, Session, client, follow_all, genesis
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import digest
 from lrdp.integrity.fixed_point import model_hash
@@ -50,7 +50,10 @@ def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Lay
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
     if hello.layout != layout.described or session.parameters.point.size != layout.size:
         raise InvalidInput("the server's model is not this client's: names, order or shapes of parameters differ.")
-    if session.identifier != run_identifier(hello.nonce, hello.layout) or session.parameters.method != Method.SKETCH:
+    if (
+        session.identifier != run_identifier(hello.nonce, hello.layout)
+        or session.parameters.method != ProofMethod.SKETCH
+    ):
         raise InvalidInput("the session is not bound to this model, or is not of the method `sketch`.")
     return session
 
@@ -68,7 +71,7 @@ def last_verified(state: ClientState) -> client.Ready:
 
 def caught_up(ready: client.Ready, work: Work) -> client.Ready:
     """From where the client stands to the end of the receipts, with a model that they end in."""
-    receipts = [Receipt.decode(data) for data in work.receipts]
+    receipts = [RoundReceipt.decode(data) for data in work.receipts]
     return client.catch_up(ready, receipts, as_model(work.model or b"", ready.model.size))
 
 
@@ -78,7 +81,7 @@ def joined(identity: Identity, session: Session, work: Work, last_update: int) -
     A client that does not know what it showed in this session shows no update again that it made before: up to
     ``last_update`` all are spent.
     """
-    receipts = [Receipt.decode(data) for data in work.receipts]
+    receipts = [RoundReceipt.decode(data) for data in work.receipts]
     model = as_model(work.model or b"", session.parameters.point.size)
     start = genesis(session, receipts[0].header.model if receipts else model_hash(model))
     position, scheme = follow_all(start, receipts), sketch_client(identity, session)

@@ -24,20 +24,20 @@ from lrdp.federation.messages import (
     Announcement,
     Answer,
     Closing,
-    Declined,
+    Decline,
     Done,
     Hello,
     Here,
-    Tagged,
+    OwnTag,
     Work,
     read_message,
     to_frame,
 )
 from lrdp.federation.orders import Order
 from lrdp.federation.pins import check_order_signed, check_pins
-from lrdp.federation.standing import Left, Standing
+from lrdp.federation.standing import LeftSession, Standing
 from lrdp.federation.task import Workbench
-from lrdp.integrity import Receipt, Verdict, Wire, client, quantise
+from lrdp.integrity import RoundReceipt, Verdict, Wire, client, quantise
 from lrdp.integrity.messages import NONCE_SIZE
 from lrdp.integrity.repeats import Repeats, same_roster, smaller_roster
 from lrdp.integrity.verdicts import rejection
@@ -51,7 +51,7 @@ _LOG: Final = logging.getLogger("lrdp.client")
 _OWN: Final = "an exception's text may tell about the data, so the server is told a constant"
 _CODES: Final[dict[type[Exception], str]] = {
     Behind: "behind",
-    Left: "left",
+    LeftSession: "left",
     AlreadyAnswered: "answered",
     LedgerDamaged: "ledger",
     InvalidInput: "invalid",
@@ -185,7 +185,7 @@ class Participant:
             raise Behind("no update waits here: nothing was trained ahead, or it took part in a verified round.")
         return Made(reply, trained_from)
 
-    def announcement(self, given: Announcement) -> Tagged:
+    def announcement(self, given: Announcement) -> OwnTag:
         """Check what the server published, and sign one's tag for it."""
         state = self._standing.load(self._home.identity())
         if not isinstance(state, client.Committed | client.Tagged):
@@ -196,9 +196,9 @@ class Participant:
             raise rejection(Verdict.STALE_CONTEXT, "another PUBLISH was answered in this attempt")
         committed = state.committed if isinstance(state, client.Tagged) else state
         tagged, tag = client.answer(committed, publish, self._repeats())
-        word = Receipt(header=publish.header, signature=publish.signature, tags=(tag,), accepts=())
+        word = RoundReceipt(header=publish.header, signature=publish.signature, tags=(tag,), accepts=())
         self._standing.answer(tagged, word.encode())
-        return Tagged(tag=wire.tag(tag))
+        return OwnTag(tag=wire.tag(tag))
 
     def _repeats(self) -> Repeats:
         """In which other sums the policy lets an update stand that was shown in one."""
@@ -248,4 +248,4 @@ class Participant:
 
     def _declined(self, problem: Exception, code: str) -> Frame:
         _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))
-        return to_frame(Declined(code=code, accept=self._accept))
+        return to_frame(Decline(code=code, accept=self._accept))

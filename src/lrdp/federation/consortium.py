@@ -18,7 +18,7 @@ from lrdp.integrity import Identity, Registry, keys, new_identity
 from lrdp.integrity import registry as registries
 from lrdp.integrity.cards import MOST_CHARACTERS, read_registry, registry_record
 from lrdp.integrity.session import majority
-from lrdp.ledger.policy import Identity as PolicyIdentity
+from lrdp.ledger.policy import Holder as PolicyIdentity
 from lrdp.ledger.policy import PeersRule
 from lrdp.ledger.starting import Home, open_budget, write_policy
 

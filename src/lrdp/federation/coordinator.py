@@ -17,7 +17,7 @@ from lrdp.federation.messages import Announcement, Closing, Done, Hello, Here, W
 from lrdp.federation.orders import Order
 from lrdp.federation.pins import sign_order
 from lrdp.federation.repetitions import Repetitions
-from lrdp.integrity import Position, Receipt, Wire, checks, endorse, server
+from lrdp.integrity import Position, RoundReceipt, Wire, checks, endorse, server
 from lrdp.integrity.fixed_point import Model, Room
 from lrdp.integrity.repeats import Roster
 from lrdp.integrity.schemes import transcript_challenge
@@ -33,7 +33,7 @@ class Concluded:
     """A round that ended: where it began, its receipt, and the tags that prove it to those who took part."""
 
     position: Position
-    receipt: Receipt
+    receipt: RoundReceipt
     tags: bytes
 
     @property
@@ -221,7 +221,7 @@ class Coordinator:
     def proved(self) -> bool:
         """Whether the tags sum up, as every participant will find: the masks cancel, so the server can tell too."""
         published = _there(self._published)
-        tally = checks.Tally(
+        tally = checks.TagTally(
             position=self._idle.position,
             header=published.header,
             tags=published.tags,
@@ -247,7 +247,7 @@ class Coordinator:
         if self._published is not None:
             published = self._published
             self.repetitions.fail(published.header.names, self.missing_tags)
-            word = Receipt(header=published.header, signature=published.signature, tags=published.tags, accepts=())
+            word = RoundReceipt(header=published.header, signature=published.signature, tags=published.tags, accepts=())
             self._archive.append_attempt(word)
         self._idle = replace(self._idle, attempt=self._idle.attempt + 1)
         self._gathering = self._published = None

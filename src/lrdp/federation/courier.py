@@ -10,7 +10,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from lrdp.federation.coordinator import Coordinator
-from lrdp.federation.messages import Accepted, Answer, Declined, Done, Here, Question
+from lrdp.federation.messages import Accepted, Answer, Decline, Done, Here, Question
 from lrdp.federation.nodes import SILENT, Nodes
 from lrdp.screen import visible
 
@@ -37,9 +37,9 @@ class Courier:
         }
         found = {name: given.get(node, SILENT) for node, name in named.items() if name is not None}
         for name, answer in found.items():
-            if isinstance(answer, Accepted | Declined | Done) and answer.accept:
+            if isinstance(answer, Accepted | Decline | Done) and answer.accept:
                 self._coordinator.accept(name, answer.accept)
-            if isinstance(answer, Declined):
+            if isinstance(answer, Decline):
                 _LOG.info("%s declined: %s", name, visible(answer.code))
                 self._doubtful.add(name)
         return found
@@ -64,7 +64,7 @@ class Courier:
                 self._nodes.introduce(node, answer)
                 self._coordinator.greet(answer)
             else:
-                reason = answer.code if isinstance(answer, Declined) else "it did not answer with the keys of a member"
+                reason = answer.code if isinstance(answer, Decline) else "it did not answer with the keys of a member"
                 _LOG.warning("node %d is not in the session: %s", node, visible(reason))
         return self._nodes.names(ids)
 

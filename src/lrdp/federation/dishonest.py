@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from lrdp.federation.messages import Closing, Declined, Tagged
+from lrdp.federation.messages import Closing, Decline, OwnTag
 from lrdp.federation.progress import Observe, silence
 from lrdp.federation.rounds import EXHAUSTED, gathered
 from lrdp.federation.strategy import VerifiedAverage
@@ -52,13 +52,13 @@ class DishonestAverage(VerifiedAverage):
         announcement, names = coordinator.announce()
         answers = courier.exchange(dict.fromkeys(names, announcement))
         for answer in answers.values():
-            if isinstance(answer, Tagged):
+            if isinstance(answer, OwnTag):
                 coordinator.tag(answer.tag)
         published = coordinator._published
         tags = Wire(published.idle.position).tags(server.all_tags(published), published.header)
-        tagged = [name for name, answer in answers.items() if isinstance(answer, Tagged)]
+        tagged = [name for name, answer in answers.items() if isinstance(answer, OwnTag)]
         answers |= courier.exchange(dict.fromkeys(tagged, Closing(tags=tags)))
-        return {name: answer.code for name, answer in answers.items() if isinstance(answer, Declined)}
+        return {name: answer.code for name, answer in answers.items() if isinstance(answer, Decline)}
 
 
 def altered(gathering: Gathering) -> Gathering:

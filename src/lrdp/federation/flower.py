@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 
 from lrdp.errors import InvalidInput
 from lrdp.federation.frames import MOST_BODIES, Body, Frame
-from lrdp.federation.messages import Declined, to_frame
+from lrdp.federation.messages import Decline, to_frame
 
 RECORD: Final = "lrdp"
 _LOG: Final = logging.getLogger("lrdp.client")
@@ -69,5 +69,5 @@ class _Answering(ClientApp):
             reply = self._handle(from_message(message), context)
         except Exception:  # noqa: BLE001 — whatever it is
             _LOG.exception("a message was not understood, or could not be handled")
-            reply = to_frame(Declined(code="invalid"))
+            reply = to_frame(Decline(code="invalid"))
         return Message(to_records(reply), reply_to=message)

@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from lrdp.errors import InvalidInput
 from lrdp.federation.flower import answering
 from lrdp.federation.frames import Frame
-from lrdp.federation.messages import Declined, to_frame
+from lrdp.federation.messages import Decline, to_frame
 from lrdp.federation.sockets import connected, receive, send
 
 GUARD_SETTING: Final = "guard"
@@ -43,7 +43,7 @@ def guarded_client_app(socket: str | None = None) -> ClientApp:
             _LOG.error(
                 "this node names no guard: start it with --node-config '%s=\"/run/lrdp/guard.sock\"'.", GUARD_SETTING
             )
-            return to_frame(Declined(code=NO_GUARD))
+            return to_frame(Decline(code=NO_GUARD))
         return forwarded(given, path)
 
     return answering(handle)
@@ -59,4 +59,4 @@ def forwarded(given: Frame, path: str) -> Frame:
             return receive(connection, _MOST_BYTES, _WAIT_SECONDS)
     except (OSError, InvalidInput) as problem:
         _LOG.error("no guard answers at %s (%s): start it with `lrdp guard`.", path, problem)
-        return to_frame(Declined(code=NO_GUARD))
+        return to_frame(Decline(code=NO_GUARD))

@@ -19,7 +19,7 @@ from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.client import Participant, most_vectors
 from lrdp.federation.frames import Frame, opened
 from lrdp.federation.home import ClientHome
-from lrdp.federation.messages import Declined, read_message, to_frame
+from lrdp.federation.messages import Decline, read_message, to_frame
 from lrdp.federation.sockets import receive, send
 from lrdp.federation.task import LocalTask, Workbench
 from lrdp.ledger import Policy
@@ -113,13 +113,13 @@ class Guard:
             reply = self._participant.handle(given)
         except InvalidInput as problem:
             _LOG.warning("refused (invalid): %s", problem)
-            given, reply = Frame(b""), to_frame(Declined(code="invalid"))
+            given, reply = Frame(b""), to_frame(Decline(code="invalid"))
         except OSError as problem:
             _LOG.warning("a peer broke off, or took too long: %s", problem)
             return
         except Exception:  # noqa: BLE001 — above all MemoryError: a message must not end the guard
             _LOG.exception("a message could not be taken")
-            given, reply = Frame(b""), to_frame(Declined(code="failed"))
+            given, reply = Frame(b""), to_frame(Decline(code="failed"))
         try:
             send(connection, reply, self._patience)
         except OSError as problem:
@@ -146,4 +146,4 @@ def _kind(given: Frame) -> str:
 
 def _outcome(reply: Frame) -> str:
     answer = read_message(reply)
-    return f"declined ({answer.code})" if isinstance(answer, Declined) else type(answer).__name__.lower()
+    return f"declined ({answer.code})" if isinstance(answer, Decline) else type(answer).__name__.lower()

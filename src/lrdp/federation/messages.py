@@ -84,7 +84,7 @@ class Announcement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tagged:
+class OwnTag:
     """TAG."""
 
     tag: bytes
@@ -105,7 +105,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declined:
+class Decline:
     """A constant, never a sentence: what an exception says may be about the data.
 
     A round that the question ended is accepted all the same.
@@ -116,11 +116,11 @@ class Declined:
 
 
 Question = Hello | Work | Announcement | Closing
-Answer = Here | Done | Tagged | Accepted | Declined
+Answer = Here | Done | OwnTag | Accepted | Decline
 
 _KINDS: Final[dict[bytes, type[Any]]] = {
     kind.__name__.lower().encode(): kind
-    for kind in (Hello, Here, Work, Done, Announcement, Tagged, Closing, Accepted, Declined)
+    for kind in (Hello, Here, Work, Done, Announcement, OwnTag, Closing, Accepted, Decline)
 }
 
 _LONGEST_TEXT: Final = 16_384  # that of a ledger's head

@@ -10,11 +10,11 @@ from flwr.serverapp import Grid
 
 from lrdp.errors import LrdpError
 from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.messages import Answer, Declined, Hello, Here, Question, Work, read_message, to_frame
+from lrdp.federation.messages import Answer, Decline, Hello, Here, Question, Work, read_message, to_frame
 
 TRAIN: Final = "train"
 QUERY: Final = "query"
-SILENT: Final = Declined(code="silent")
+SILENT: Final = Decline(code="silent")
 """What is noted of a node that did not answer, or not in a way that could be read."""
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from lrdp.errors import LrdpError
 from lrdp.federation.coordinator import Coordinator
 from lrdp.federation.courier import Courier
-from lrdp.federation.messages import Answer, Declined, Done, Tagged
+from lrdp.federation.messages import Answer, Decline, Done, OwnTag
 from lrdp.federation.progress import RoundReport
 from lrdp.screen import visible
 
@@ -28,7 +28,7 @@ def gathered(coordinator: Coordinator, answers: Mapping[str, Answer]) -> RoundRe
                 coordinator.reached(name, answer)
                 staleness[coordinator.take(answer)] = model - answer.trained_from
             else:
-                declined[name] = answer.code if isinstance(answer, Declined) else "invalid"
+                declined[name] = answer.code if isinstance(answer, Decline) else "invalid"
         except LrdpError as problem:
             _LOG.warning("the update of %s was not admitted: %s", name, visible(str(problem)))
             declined[name] = "inadmissible"
@@ -61,8 +61,8 @@ def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> 
 
 def _tagged(coordinator: Coordinator, name: str, answer: Answer) -> str:
     """What is wrong with an answer to PUBLISH, if anything."""
-    if not isinstance(answer, Tagged):
-        return f"{name}: {answer.code if isinstance(answer, Declined) else 'invalid'}"
+    if not isinstance(answer, OwnTag):
+        return f"{name}: {answer.code if isinstance(answer, Decline) else 'invalid'}"
     try:
         coordinator.tag(answer.tag)
     except LrdpError as problem:

@@ -63,7 +63,7 @@ class Known:
         return [(vector, self.files[name]) for name, vector in vectors.items()]
 
 
-class Left(InvalidInput):
+class LeftSession(InvalidInput):
     """This client was in the session before, and has left it for another one."""
 
 
@@ -103,7 +103,7 @@ class Standing:
         """
         left, current = _content(self._folder / "left", _MOST_LEFT), self.agreed()
         if session in {left[at : at + HASH_SIZE] for at in range(0, len(left), HASH_SIZE)}:
-            raise Left("this session was left for another one, and is not entered again: begin a new one.")
+            raise LeftSession("this session was left for another one, and is not entered again: begin a new one.")
         if current is not None:
             self._dispute()
             _replace(self._folder / "left", left + _session_of(current))

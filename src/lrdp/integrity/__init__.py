@@ -6,15 +6,15 @@ steps that it drives. Anything but VERIFIED raises NotVerified.
 """
 
 from lrdp.integrity import blame, client, server, states
-from lrdp.integrity.exact import ExactClient, ExactServer, Hello, exact_client, hello
+from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, session_key
 from lrdp.integrity.fixed_point import FixedPoint, Quantised, Room, quantise
 from lrdp.integrity.keys import Identity, Member, new_identity
-from lrdp.integrity.messages import Accept, Header, Pledge, Publish, Tag, Tags, Train, Update
-from lrdp.integrity.receipts import Receipt, endorse, follow, follow_all
+from lrdp.integrity.messages import Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
+from lrdp.integrity.receipts import RoundReceipt, endorse, follow, follow_all
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.rounds import Contribution, Outcome, run_round
 from lrdp.integrity.schemes import ClientScheme, ServerScheme, SketchClient, SketchServer, sketch_client
-from lrdp.integrity.session import Method, Parameters, Position, Session, genesis
+from lrdp.integrity.session import Parameters, Position, ProofMethod, Session, genesis
 from lrdp.integrity.verdicts import MEANINGS, Verdict
 from lrdp.integrity.wire import Wire
 
@@ -22,32 +22,32 @@ __all__ = [
     "MEANINGS",
     "Accept",
     "ClientScheme",
+    "CommittedUpdate",
     "Contribution",
     "ExactClient",
     "ExactServer",
     "FixedPoint",
     "Header",
-    "Hello",
     "Identity",
     "Member",
-    "Method",
     "Outcome",
     "Parameters",
     "Pledge",
     "Position",
+    "ProofMethod",
     "Publish",
     "Quantised",
-    "Receipt",
     "Registry",
     "Room",
+    "RoundReceipt",
     "ServerScheme",
     "Session",
+    "SessionKey",
     "SketchClient",
     "SketchServer",
     "Tag",
     "Tags",
     "Train",
-    "Update",
     "Verdict",
     "Wire",
     "blame",
@@ -57,11 +57,11 @@ __all__ = [
     "follow",
     "follow_all",
     "genesis",
-    "hello",
     "new_identity",
     "quantise",
     "run_round",
     "server",
+    "session_key",
     "sketch_client",
     "states",
 ]

@@ -21,10 +21,10 @@ from lrdp.integrity.commitments import opens
 from lrdp.integrity.field import MERSENNE_127
 from lrdp.integrity.fixed_point import FixedPoint, Whole, aggregate_hash, within
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import TAG_SIZE, Header, Tag, Update
+from lrdp.integrity.messages import TAG_SIZE, CommittedUpdate, Header, Tag
 from lrdp.integrity.schemes import is_update, transcript_challenge
 from lrdp.integrity.server import Published
-from lrdp.integrity.session import Method, Position
+from lrdp.integrity.session import Position, ProofMethod
 from lrdp.integrity.sketch import Challenge
 from lrdp.integrity.verdicts import Check, Verdict, require
 
@@ -49,7 +49,7 @@ def bare_tag(tagged: Tagged) -> Tag:
     return _bare(tagged.ready.identity, tagged.header, transcript_challenge(tagged.header, values.size).tag(values))
 
 
-def accuse(published: Published, bare: Iterable[Tag]) -> Update | None:
+def accuse(published: Published, bare: Iterable[Tag]) -> CommittedUpdate | None:
     """The update of the first participant whose bare tag is wrong: the server's proof, for the auditor's eyes only."""
     drawn = transcript_challenge(published.header, published.aggregate.size)
     signed = {tag.name: tag.value for tag in bare}
@@ -68,7 +68,7 @@ class Case:
     bare: tuple[Tag, ...]
 
 
-def judge(case: Case, accused: Update | None) -> Finding:
+def judge(case: Case, accused: CommittedUpdate | None) -> Finding:
     """What follows from the case and from the update that the server opens, if it accuses anybody.
 
     SOUND says that the bare tags add up to the aggregate's, not that each is its update's: see ``judge_all``.
@@ -81,7 +81,7 @@ def judge(case: Case, accused: Update | None) -> Finding:
     return Finding.SERVER if found is Finding.SOUND else found  # it accused an honest client
 
 
-def judge_all(case: Case, opened: Iterable[Update]) -> dict[str, Finding]:
+def judge_all(case: Case, opened: Iterable[CommittedUpdate]) -> dict[str, Finding]:
     """What follows for each participant if the server opens every update to the auditor.
 
     Guarantees: where every finding is SOUND, and so is ``judge(case, None)``, the aggregate is the sum of what was
@@ -93,7 +93,7 @@ def judge_all(case: Case, opened: Iterable[Update]) -> dict[str, Finding]:
 
 
 def _require(case: Case) -> None:
-    if case.position.session.parameters.method is not Method.SKETCH:
+    if case.position.session.parameters.method is not ProofMethod.SKETCH:
         raise InvalidInput("blame is for `sketch`: in `exact` rounds everybody adds up the masked updates itself.")
     require(CASE, case)
 
@@ -102,7 +102,7 @@ def _drawn(case: Case) -> Challenge:
     return transcript_challenge(case.header, case.aggregate.size)
 
 
-def _examined(case: Case, update: Update) -> Finding:
+def _examined(case: Case, update: CommittedUpdate) -> Finding:
     if update.pledge not in case.header.roster or not opens(case.position, update):
         return Finding.SERVER  # it must not have admitted what it cannot open
     if not is_update(update.values, _point(case)):

@@ -67,7 +67,7 @@ class Announced(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class TagTally:
     """All tags, beside the header they must be for and the sum they must have."""
 
     position: Position
@@ -174,7 +174,7 @@ PUBLISH: tuple[Check[Seen], ...] = (
 )
 
 
-def one_tag_each(tally: Tally) -> bool:
+def one_tag_each(tally: TagTally) -> bool:
     """A missing tag leaves the sum without meaning."""
     return sorted(tag.name for tag in tally.tags) == list(tally.header.names)
 
@@ -186,17 +186,17 @@ def tag_signed(position: Position, header: Header, tag: Tag) -> bool:
     return tag.value < MERSENNE_127.prime and member.signed(tag.signature, b"tag/v1", *claim)
 
 
-def tags_signed(tally: Tally) -> bool:
+def tags_signed(tally: TagTally) -> bool:
     """Tags are for what *this* client saw: the echo that shows equivocation."""
     return all(tag_signed(tally.position, tally.header, tag) for tag in tally.tags)
 
 
-def tags_sum_up(tally: Tally) -> bool:
+def tags_sum_up(tally: TagTally) -> bool:
     """Σ τ = tag(A): the aggregate is the sum of the updates."""
     return (sum(tag.value for tag in tally.tags) - tally.expected) % MERSENNE_127.prime == 0
 
 
-TAGS: tuple[Check[Tally], ...] = (
+TAGS: tuple[Check[TagTally], ...] = (
     Check(Verdict.TAGS_INCOMPLETE, one_tag_each),
     Check(Verdict.TAG_SIG, tags_signed),
     Check(Verdict.SUM_MISMATCH, tags_sum_up),

@@ -18,8 +18,8 @@ from lrdp.integrity import checks
 from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.fixed_point import Model, Whole, model_hash, next_model
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import TAG_SIZE, Accept, Header, Pledge, Publish, Tag, Tags, Train, Update
-from lrdp.integrity.receipts import Receipt, follow_all
+from lrdp.integrity.messages import TAG_SIZE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
+from lrdp.integrity.receipts import RoundReceipt, follow_all
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.repeats import NOTHING_SHOWN, Repeats, Stands, same_roster
 from lrdp.integrity.schemes import ClientScheme, small_vector
@@ -121,7 +121,7 @@ def commit(begun: Begun, values: Whole, nonce: bytes, *, update: int) -> Committ
 
 def reveal(
     committed: Committed, pledges: Sequence[Pledge] = (), repeats: Repeats = same_roster
-) -> tuple[Committed, Update]:
+) -> tuple[Committed, CommittedUpdate]:
     """M2: the update itself; exact rounds show it only once everybody is bound, and hold everybody to it.
 
     Raises NotVerified with UPDATE_SPENT if it was shown in another roster than ``repeats`` allows.
@@ -130,7 +130,7 @@ def reveal(
     ready.scheme.require_openable(ready.position, train, tuple(pledges))
     leaves = ready.stands.show if ready.scheme.sums_all_invited else ready.stands.reveal
     kept = _standing(committed, leaves(committed.update, train.invited, repeats))
-    update = Update(pledge=committed.pledge, nonce=committed.nonce, values=committed.sent)
+    update = CommittedUpdate(pledge=committed.pledge, nonce=committed.nonce, values=committed.sent)
     return replace(kept, pledges=tuple(pledges)), update
 
 
@@ -176,7 +176,7 @@ def settle(tagged: Tagged, tags: Tags, out: Model | None = None) -> tuple[Ready,
     The next model is written to ``out`` if given, which may be the old one: nobody goes back behind a verified round.
     """
     ready, header = tagged.ready, tagged.header
-    tally = checks.Tally(position=ready.position, header=header, tags=tags.tags, expected=tagged.expected)
+    tally = checks.TagTally(position=ready.position, header=header, tags=tags.tags, expected=tagged.expected)
     require(checks.TAGS, tally)
     position = ready.position.after(header.digest, header.next_model)
     point = position.session.parameters.point
@@ -219,7 +219,7 @@ def rotate(ready: Ready, registry: Registry, identity: Identity, scheme: ClientS
     return replace(ready, position=position, identity=identity, scheme=scheme, attempt=0)
 
 
-def catch_up(ready: Ready, receipts: Sequence[Receipt], model: Model) -> Ready:
+def catch_up(ready: Ready, receipts: Sequence[RoundReceipt], model: Model) -> Ready:
     """Join after rounds missed: each receipt must be accepted by a quorum, and ``model`` be the one they end in."""
     stands = ready.stands.next_round() if receipts else ready.stands
     joined = resume(ready.identity, ready.scheme, follow_all(ready.position, receipts), model, stands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lrdp.integrity.encoding import hasher, number
 from lrdp.integrity.fixed_point import Whole, chunks
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import Pledge, Update
+from lrdp.integrity.messages import CommittedUpdate, Pledge
 from lrdp.integrity.session import Position
 
 
@@ -18,7 +18,7 @@ def commitment(position: Position, name: str, nonce: bytes, values: Whole) -> by
     return hashed.digest()
 
 
-def opens(position: Position, update: Update) -> bool:
+def opens(position: Position, update: CommittedUpdate) -> bool:
     """Whether the update is what its pledge committed to."""
     return commitment(position, update.pledge.name, update.nonce, update.values) == update.pledge.commitment
 

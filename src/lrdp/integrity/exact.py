@@ -32,16 +32,16 @@ from lrdp.integrity.encoding import (
 from lrdp.integrity.fixed_point import CHUNK, FixedPoint, Whole, chunks, sums_to
 from lrdp.integrity.keys import KEY_SIZE, Identity, agreement_key_sound
 from lrdp.integrity.masks import Pairwise
-from lrdp.integrity.messages import Pledge, Train, Update
-from lrdp.integrity.schemes import Answer
-from lrdp.integrity.session import Method, Position, Session
+from lrdp.integrity.messages import CommittedUpdate, Pledge, Train
+from lrdp.integrity.schemes import TagValues
+from lrdp.integrity.session import Position, ProofMethod, Session
 from lrdp.integrity.verdicts import Check, Verdict, rejection
 
 _SCHEME = b"EXACT-CLIENT/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hello:
+class SessionKey:
     """A member's agreement key for this session alone."""
 
     name: str
@@ -57,16 +57,16 @@ class Hello:
         return pack(b"HELLO/v1", self.name.encode(), self.agreement_key, self.signature)
 
     @classmethod
-    def decode(cls, data: bytes) -> Hello:
+    def decode(cls, data: bytes) -> SessionKey:
         name, agreement_key, signature = fields(data, b"HELLO/v1", 3)
         return cls(name=as_name(name), agreement_key=agreement_key, signature=signature)
 
 
-def hello(identity: Identity, session: Session, secret: bytes) -> Hello:
+def session_key(identity: Identity, session: Session, secret: bytes) -> SessionKey:
     """Announce the key of ``secret``, 32 random bytes that are written down in saved states only, and die with them."""
     key = replace(identity, agreement_secret=secret).member.agreement_key
     signature = identity.sign(b"hello/v1", session.digest, identity.name.encode(), key)
-    return Hello(name=identity.name, agreement_key=key, signature=signature)
+    return SessionKey(name=identity.name, agreement_key=key, signature=signature)
 
 
 def _same_as_pledged(seen: Seen) -> bool:
@@ -98,7 +98,7 @@ class ExactClient:
 
     pairwise: Pairwise
     point: FixedPoint
-    method: Method = Method.EXACT
+    method: ProofMethod = ProofMethod.EXACT
     sums_all_invited: bool = True
     _masked: set[bytes] = field(default_factory=set, repr=False, compare=False)
 
@@ -126,8 +126,8 @@ class ExactClient:
         if not all(pledged(position, given) for given in pledges):
             raise rejection(Verdict.PEER_UPDATE_SIG)
 
-    def answer(self, seen: Seen, values: Whole) -> Answer:  # noqa: ARG002 — every check was made on the vectors themselves
-        return Answer(value=0, expected=0)
+    def answer(self, seen: Seen, values: Whole) -> TagValues:  # noqa: ARG002 — every check was made on the vectors themselves
+        return TagValues(value=0, expected=0)
 
     def encode(self) -> bytes:
         """The session's mask key, the peers' public ones, and which masks are used up."""
@@ -136,7 +136,7 @@ class ExactClient:
         return pack(_SCHEME, secret, pack(*peers), pack(*sorted(self._masked)))
 
 
-def exact_client(identity: Identity, session: Session, secret: bytes, hellos: Iterable[Hello]) -> ExactClient:
+def exact_client(identity: Identity, session: Session, secret: bytes, hellos: Iterable[SessionKey]) -> ExactClient:
     """The client's half, with mask keys that members announced and signed for this session."""
     peers = {}
     for given in hellos:
@@ -190,10 +190,10 @@ def _add_stream(masked: Whole, key: bytes, sign: int) -> None:
 class ExactServer:
     """Cannot see what it sums, so it admits any vector of the right shape, and relays them all."""
 
-    method: Method = Method.EXACT
+    method: ProofMethod = ProofMethod.EXACT
 
     def admissible(self, values: Whole, train: Train, point: FixedPoint) -> bool:
         return values.dtype == point.sum_type(len(train.invited)) and values.shape == (point.size,)
 
-    def relayed(self, updates: tuple[Update, ...]) -> tuple[Update, ...]:
+    def relayed(self, updates: tuple[CommittedUpdate, ...]) -> tuple[CommittedUpdate, ...]:
         return updates

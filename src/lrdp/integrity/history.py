@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lrdp.errors import NotVerified
 from lrdp.integrity.encoding import MOST_BYTES, pack
-from lrdp.integrity.receipts import Receipt, follow
+from lrdp.integrity.receipts import RoundReceipt, follow
 from lrdp.integrity.registry import Registry, verify
 from lrdp.integrity.session import Position, Session, genesis, named_registry
 from lrdp.integrity.verdicts import Verdict, rejection
@@ -20,7 +20,7 @@ LONGEST_LINE = 2 * MOST_BYTES + 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class VerifiedLine:
     """A line that holds: where the history stands after it, and who took part."""
 
     position: Position
@@ -32,7 +32,7 @@ def session_line(session: Session) -> str:
     return session.encode().hex()
 
 
-def receipt_line(receipt: Receipt) -> str:
+def receipt_line(receipt: RoundReceipt) -> str:
     """The line of a round."""
     return receipt.encode().hex()
 
@@ -50,7 +50,7 @@ def read_session(line: str, pin: bytes | None) -> Session:
     return Session.decode(data)
 
 
-def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[Verified]:
+def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
     """Check line by line; raises NotVerified at the first that does not hold.
 
     Guarantees: with ``pin``, every round yielded was accepted by a quorum of members of the pinned registry or of those
@@ -66,11 +66,11 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[Verified]:
         data = _bytes(line)
         if data.startswith(_REGISTRY) and position is not None:
             position = position.rotated(Registry.decode(data))
-            yield Verified(position=position)
+            yield VerifiedLine(position=position)
         else:
-            receipt = Receipt.decode(data)
+            receipt = RoundReceipt.decode(data)
             position = follow(position or genesis(session, receipt.header.model), receipt)
-            yield Verified(position=position, participants=receipt.header.names)
+            yield VerifiedLine(position=position, participants=receipt.header.names)
 
 
 def _bytes(line: str) -> bytes:

@@ -85,7 +85,7 @@ class Pledge:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Update:
+class CommittedUpdate:
     """M2: a pledge and what it commits to."""
 
     pledge: Pledge
@@ -148,7 +148,7 @@ class Publish:
     header: Header
     signature: bytes
     aggregate: Whole
-    relayed: tuple[Update, ...] = ()
+    relayed: tuple[CommittedUpdate, ...] = ()
 
     def __post_init__(self) -> None:
         sized(self.signature, SIGNATURE_SIZE)

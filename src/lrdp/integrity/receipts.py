@@ -13,7 +13,7 @@ from lrdp.integrity.verdicts import Check, Verdict, require
 
 
 @dataclass(frozen=True, kw_only=True)
-class Receipt:
+class RoundReceipt:
     """What remains of a verified round."""
 
     header: Header
@@ -29,7 +29,7 @@ class Receipt:
         return pack(b"RECEIPT/v1", self.header.encode(), self.signature, tags, accepts)
 
     @classmethod
-    def decode(cls, data: bytes) -> Receipt:
+    def decode(cls, data: bytes) -> RoundReceipt:
         header, signature, tags, accepts = fields(data, b"RECEIPT/v1", 4)
         return cls(
             header=Header.decode(header),
@@ -44,7 +44,7 @@ class Claim:
     """A receipt at the place where it must fit."""
 
     position: Position
-    receipt: Receipt
+    receipt: RoundReceipt
 
     @property
     def header(self) -> Header:
@@ -59,8 +59,8 @@ class Claim:
         return self.receipt.tags
 
     @property
-    def tally(self) -> checks.Tally:
-        return checks.Tally(position=self.position, header=self.header, tags=self.tags, expected=0)
+    def tally(self) -> checks.TagTally:
+        return checks.TagTally(position=self.position, header=self.header, tags=self.tags, expected=0)
 
 
 def accepted(position: Position, header: Header, accept: Accept) -> bool:
@@ -71,7 +71,7 @@ def accepted(position: Position, header: Header, accept: Accept) -> bool:
     return member.signed(accept.signature, b"accept/v1", accept.name.encode(), header.digest, head)
 
 
-def endorse(position: Position, receipt: Receipt, accepts: Iterable[Accept]) -> Receipt:
+def endorse(position: Position, receipt: RoundReceipt, accepts: Iterable[Accept]) -> RoundReceipt:
     """The receipt with every ACCEPT that holds besides; ``position`` is where its round began.
 
     ACCEPTs of a round arrive with the next round's updates, when its receipt is already made.
@@ -102,7 +102,7 @@ RECEIPT: tuple[Check[Claim], ...] = (
 )
 
 
-def follow(position: Position, receipt: Receipt) -> Position:
+def follow(position: Position, receipt: RoundReceipt) -> Position:
     """The position after a round one did not take part in.
 
     Guarantees: if fewer than a quorum of the roster lie, an honest participant verified the round, so its claim holds.
@@ -111,7 +111,7 @@ def follow(position: Position, receipt: Receipt) -> Position:
     return position.after(receipt.header.digest, receipt.header.next_model)
 
 
-def follow_all(position: Position, receipts: Sequence[Receipt]) -> Position:
+def follow_all(position: Position, receipts: Sequence[RoundReceipt]) -> Position:
     """The position after all of them."""
     for receipt in receipts:
         position = follow(position, receipt)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lrdp.integrity import client, server
 from lrdp.integrity.fixed_point import Whole
-from lrdp.integrity.receipts import Receipt
+from lrdp.integrity.receipts import RoundReceipt
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,7 +25,7 @@ class Outcome:
 
     server: server.Idle
     clients: dict[str, client.Ready]
-    receipt: Receipt
+    receipt: RoundReceipt
 
 
 def run_round(

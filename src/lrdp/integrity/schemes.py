@@ -17,14 +17,14 @@ from lrdp.integrity.field import MERSENNE_127
 from lrdp.integrity.fixed_point import SMALL, FixedPoint, Whole, vector, within
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.masks import Pairwise, mask
-from lrdp.integrity.messages import Header, Pledge, Train, Update
-from lrdp.integrity.session import Method, Position, Session
+from lrdp.integrity.messages import CommittedUpdate, Header, Pledge, Train
+from lrdp.integrity.session import Position, ProofMethod, Session
 from lrdp.integrity.sketch import Challenge, challenge
 from lrdp.integrity.verdicts import Check
 
 
 @dataclass(frozen=True)
-class Answer:
+class TagValues:
     """The value of one's own tag, and what all tags must sum to."""
 
     value: int
@@ -35,7 +35,7 @@ class ClientScheme(Protocol):
     """A client's half of a method."""
 
     @property
-    def method(self) -> Method: ...
+    def method(self) -> ProofMethod: ...
     @property
     def checks(self) -> tuple[Check[Seen], ...]:
         """What is checked of PUBLISH besides checks.PUBLISH."""
@@ -50,7 +50,7 @@ class ClientScheme(Protocol):
     def require_openable(self, position: Position, train: Train, pledges: tuple[Pledge, ...]) -> None:
         """Raise NotVerified unless what was committed to may be sent now."""
 
-    def answer(self, seen: Seen, values: Whole) -> Answer:
+    def answer(self, seen: Seen, values: Whole) -> TagValues:
         """The tag of one's own values, after every check."""
 
     def encode(self) -> bytes:
@@ -61,11 +61,11 @@ class ServerScheme(Protocol):
     """The server's half of a method."""
 
     @property
-    def method(self) -> Method: ...
+    def method(self) -> ProofMethod: ...
     def admissible(self, values: Whole, train: Train, point: FixedPoint) -> bool:
         """Whether what a client sent can be summed."""
 
-    def relayed(self, updates: tuple[Update, ...]) -> tuple[Update, ...]:
+    def relayed(self, updates: tuple[CommittedUpdate, ...]) -> tuple[CommittedUpdate, ...]:
         """What PUBLISH carries of them."""
 
 
@@ -91,7 +91,7 @@ class SketchClient:
     """tag = ⟨r, u⟩ + mask; all tags must sum to ⟨r, A⟩."""
 
     pairwise: Pairwise
-    method: Method = Method.SKETCH
+    method: ProofMethod = ProofMethod.SKETCH
     checks: tuple[Check[Seen], ...] = ()
     sums_all_invited: bool = False
 
@@ -101,10 +101,10 @@ class SketchClient:
     def require_openable(self, position: Position, train: Train, pledges: tuple[Pledge, ...]) -> None:
         """At once: the server sums in the clear, and A is fixed before the challenge."""
 
-    def answer(self, seen: Seen, values: Whole) -> Answer:
+    def answer(self, seen: Seen, values: Whole) -> TagValues:
         drawn = transcript_challenge(seen.header, values.size)
         hidden = mask(self.pairwise, seen.header.names, seen.header.digest, MERSENNE_127)
-        return Answer((drawn.tag(values) + hidden) % MERSENNE_127.prime, drawn.tag(seen.publish.aggregate))
+        return TagValues((drawn.tag(values) + hidden) % MERSENNE_127.prime, drawn.tag(seen.publish.aggregate))
 
     def encode(self) -> bytes:
         """Nothing: the keys are the identity's and the registry's."""
@@ -134,10 +134,10 @@ def read_sketch_client(identity: Identity, session: Session, data: bytes) -> Ske
 class SketchServer:
     """Admits updates in range and relays none."""
 
-    method: Method = Method.SKETCH
+    method: ProofMethod = ProofMethod.SKETCH
 
     def admissible(self, values: Whole, train: Train, point: FixedPoint) -> bool:  # noqa: ARG002
         return is_update(values, point)
 
-    def relayed(self, updates: tuple[Update, ...]) -> tuple[Update, ...]:  # noqa: ARG002
+    def relayed(self, updates: tuple[CommittedUpdate, ...]) -> tuple[CommittedUpdate, ...]:  # noqa: ARG002
         return ()

@@ -11,7 +11,7 @@ from lrdp.integrity.commitments import opens
 from lrdp.integrity.encoding import HASH_SIZE, as_number, number, pack, sized, unpack
 from lrdp.integrity.fixed_point import Model, Whole, aggregate_hash, model_hash
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import Header, Pledge, Update
+from lrdp.integrity.messages import CommittedUpdate, Header, Pledge
 from lrdp.integrity.session import Position, Session
 from lrdp.integrity.verdicts import Verdict, rejection
 
@@ -109,9 +109,9 @@ def read_aggregate(header: Header, vectors: Vectors) -> Whole:
     return aggregate
 
 
-def checked_update(position: Position, pledge: Pledge, nonce: bytes, values: Whole) -> Update:
+def checked_update(position: Position, pledge: Pledge, nonce: bytes, values: Whole) -> CommittedUpdate:
     """The update, if it is what was pledged."""
-    update = Update(pledge=pledge, nonce=nonce, values=values)
+    update = CommittedUpdate(pledge=pledge, nonce=nonce, values=values)
     if not opens(position, update):
         raise rejection(Verdict.MALFORMED, f"the update handed back is not the one {pledge.name} pledged")
     return update

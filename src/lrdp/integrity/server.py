@@ -13,8 +13,8 @@ from lrdp.integrity import checks
 from lrdp.integrity.commitments import opens, pledged
 from lrdp.integrity.fixed_point import Model, Room, Whole, combine, model_hash
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import Accept, Header, Pledge, Publish, Tag, Tags, Train, Update
-from lrdp.integrity.receipts import Receipt, endorse
+from lrdp.integrity.messages import Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
+from lrdp.integrity.receipts import RoundReceipt, endorse
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.schemes import ServerScheme
 from lrdp.integrity.session import Position, Session, genesis
@@ -39,7 +39,7 @@ class Gathering:
     idle: Idle
     train: Train
     pledges: tuple[Pledge, ...] = ()
-    updates: tuple[Update, ...] = ()
+    updates: tuple[CommittedUpdate, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,7 +51,7 @@ class Published:
     signature: bytes
     aggregate: Whole
     next_model: Model
-    updates: tuple[Update, ...]
+    updates: tuple[CommittedUpdate, ...]
     tags: tuple[Tag, ...] = ()
 
 
@@ -87,7 +87,7 @@ def enlist(gathering: Gathering, pledge: Pledge) -> Gathering:
     return replace(gathering, pledges=(*gathering.pledges, pledge))
 
 
-def admit(gathering: Gathering, update: Update) -> Gathering:
+def admit(gathering: Gathering, update: CommittedUpdate) -> Gathering:
     """Take an update whose pledge was enlisted, if it is what was pledged and can be summed."""
     if update.pledge not in gathering.pledges or any(update.pledge == known.pledge for known in gathering.updates):
         raise rejection(Verdict.ROSTER_MALFORMED, f"{update.pledge.name} did not pledge this, or sent it before")
@@ -151,10 +151,10 @@ def all_tags(published: Published) -> Tags:
     return Tags(tags=published.tags)
 
 
-def conclude(published: Published, accepts: Sequence[Accept]) -> tuple[Idle, Receipt]:
+def conclude(published: Published, accepts: Sequence[Accept]) -> tuple[Idle, RoundReceipt]:
     """The round is over: the next model, and the receipt with every ACCEPT that holds; ``endorse`` adds later ones."""
     idle, header = published.idle, published.header
-    bare = Receipt(header=header, signature=published.signature, tags=published.tags, accepts=())
+    bare = RoundReceipt(header=header, signature=published.signature, tags=published.tags, accepts=())
     receipt = endorse(idle.position, bare, accepts)
     position = idle.position.after(header.digest, header.next_model)
     return replace(idle, position=position, model=published.next_model, attempt=0), receipt

@@ -24,7 +24,7 @@ def majority(registry: Registry) -> int:
     return max(FEWEST, len(registry.members) // 2 + 1)
 
 
-class Method(StrEnum):
+class ProofMethod(StrEnum):
     """How clients convince themselves that the aggregate is the sum of their updates."""
 
     SKETCH = "sketch"
@@ -36,7 +36,7 @@ class Parameters:
     """Public constants of a session."""
 
     point: FixedPoint
-    method: Method = Method.SKETCH
+    method: ProofMethod = ProofMethod.SKETCH
     min_roster: int = FEWEST
     pending_window: int = 3
 
@@ -63,7 +63,7 @@ class Parameters:
         try:
             return cls(
                 point=FixedPoint(size=size, fraction_bits=fraction_bits, update_bits=update_bits),
-                method=Method(method.decode("ascii", errors="replace")),
+                method=ProofMethod(method.decode("ascii", errors="replace")),
                 min_roster=as_number(min_roster),
                 pending_window=as_number(pending_window),
             )

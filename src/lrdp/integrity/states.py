@@ -22,7 +22,7 @@ from lrdp.integrity.encoding import SIGNATURE_SIZE, as_number, fields, number, p
 from lrdp.integrity.exact import ExactServer, read_exact_client
 from lrdp.integrity.fixed_point import Whole, aggregate_hash, next_model
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import TAG_SIZE, Header, Pledge, Tag, Train, Update
+from lrdp.integrity.messages import TAG_SIZE, CommittedUpdate, Header, Pledge, Tag, Train
 from lrdp.integrity.repeats import Stands
 from lrdp.integrity.schemes import ClientScheme, ServerScheme, SketchServer, read_sketch_client
 from lrdp.integrity.sealing import (
@@ -39,7 +39,7 @@ from lrdp.integrity.sealing import (
     unseal,
 )
 from lrdp.integrity.server import Gathering, Idle, Published
-from lrdp.integrity.session import Method, Position, Session
+from lrdp.integrity.session import Position, ProofMethod, Session
 from lrdp.integrity.verdicts import Verdict, rejection
 
 ClientState = Ready | Begun | Committed | Tagged
@@ -106,9 +106,9 @@ def decode_client(data: bytes, identity: Identity, vectors: Vectors) -> ClientSt
 
 
 def _client_scheme(session: Session, identity: Identity, data: bytes) -> ClientScheme:
-    readers: dict[Method, Callable[[Identity, Session, bytes], ClientScheme]] = {
-        Method.SKETCH: read_sketch_client,
-        Method.EXACT: read_exact_client,
+    readers: dict[ProofMethod, Callable[[Identity, Session, bytes], ClientScheme]] = {
+        ProofMethod.SKETCH: read_sketch_client,
+        ProofMethod.EXACT: read_exact_client,
     }
     return readers[session.parameters.method](identity, session, data)
 
@@ -163,8 +163,8 @@ def decode_server(data: bytes, identity: Identity, vectors: Vectors) -> ServerSt
     return (_read_gathering if name == "Gathering" else _read_published)(idle, rest, vectors)
 
 
-def _server_scheme(method: Method) -> ServerScheme:
-    schemes: dict[Method, ServerScheme] = {Method.SKETCH: SketchServer(), Method.EXACT: ExactServer()}
+def _server_scheme(method: ProofMethod) -> ServerScheme:
+    schemes: dict[ProofMethod, ServerScheme] = {ProofMethod.SKETCH: SketchServer(), ProofMethod.EXACT: ExactServer()}
     return schemes[method]
 
 
@@ -193,11 +193,11 @@ def _read_published(idle: Idle, parts: Iterable[bytes], vectors: Vectors) -> Pub
     )
 
 
-def _update_heads(updates: Iterable[Update]) -> bytes:
+def _update_heads(updates: Iterable[CommittedUpdate]) -> bytes:
     return pack(*(pack(b"U", update.pledge.encode(), update.nonce) for update in updates))
 
 
-def _read_updates(position: Position, data: bytes, vectors: Vectors) -> tuple[Update, ...]:
+def _read_updates(position: Position, data: bytes, vectors: Vectors) -> tuple[CommittedUpdate, ...]:
     heads = [fields(part, b"U", 2) for part in unpack(data)]
     named = [(Pledge.decode(own), nonce) for own, nonce in heads]
     kept = [(own, nonce, vectors[key]) for own, nonce in named if (key := f"update/{own.name}") in vectors]
@@ -290,5 +290,5 @@ def _(state: Published) -> dict[str, Whole]:
     return {**_vectors(state.idle), "aggregate": state.aggregate, **_update_vectors(state.updates)}
 
 
-def _update_vectors(updates: Iterable[Update]) -> dict[str, Whole]:
+def _update_vectors(updates: Iterable[CommittedUpdate]) -> dict[str, Whole]:
     return {f"update/{update.pledge.name}": update.values for update in updates}

@@ -16,7 +16,18 @@ import numpy as np
 from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, Reader, varint
 from lrdp.integrity.fixed_point import LARGE, SMALL, Whole
-from lrdp.integrity.messages import NONCE_SIZE, TAG_SIZE, Accept, Header, Pledge, Publish, Tag, Tags, Train, Update
+from lrdp.integrity.messages import (
+    NONCE_SIZE,
+    TAG_SIZE,
+    Accept,
+    CommittedUpdate,
+    Header,
+    Pledge,
+    Publish,
+    Tag,
+    Tags,
+    Train,
+)
 from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Verdict, rejection
 
@@ -101,14 +112,14 @@ class Wire:
         reader.end()
         return pledge
 
-    def update(self, update: Update) -> bytes:
+    def update(self, update: CommittedUpdate) -> bytes:
         """The head; the body is ``values`` as they lie in memory."""
         return _UPDATE + _type_of(update.values) + self._pledge(update.pledge) + update.nonce
 
-    def read_update(self, head: bytes, body: bytes | memoryview) -> Update:
+    def read_update(self, head: bytes, body: bytes | memoryview) -> CommittedUpdate:
         reader = _opened(head, _UPDATE)
         values = _vector(reader.take(1), body)
-        update = Update(pledge=self._read_pledge(reader), nonce=reader.take(NONCE_SIZE), values=values)
+        update = CommittedUpdate(pledge=self._read_pledge(reader), nonce=reader.take(NONCE_SIZE), values=values)
         reader.end()
         return update
 
@@ -128,7 +139,7 @@ class Wire:
         if len(bodies) != 1 + len(nonces):
             raise rejection(Verdict.MALFORMED, f"{len(bodies)} vectors where {1 + len(nonces)} belong")
         relayed = (
-            Update(pledge=pledge, nonce=nonce, values=_vector(kind, body))
+            CommittedUpdate(pledge=pledge, nonce=nonce, values=_vector(kind, body))
             for pledge, nonce, body in zip(header.roster, nonces, bodies[1:], strict=False)
         )
         aggregate = _vector(kind, bodies[0])

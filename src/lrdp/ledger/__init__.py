@@ -9,7 +9,7 @@ from lrdp.ledger.administration import adopt_head, rotate_key, void
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice, SlotsChoice
-from lrdp.ledger.heads import Head, Point
+from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.outbox import Reply
@@ -21,11 +21,11 @@ from lrdp.ledger.request import ReceivedModel, Request
 
 __all__ = [
     "Books",
+    "ChainPoint",
     "FilterChoice",
     "Head",
     "Ledger",
     "OrdersChoice",
-    "Point",
     "Policy",
     "Receipt",
     "ReceivedModel",

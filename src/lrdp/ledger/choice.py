@@ -12,9 +12,9 @@ from typing import Final
 
 from lrdp.accounting import (
     Adjacency,
-    Answer,
     Budget,
     Filter,
+    FilterAnswer,
     History,
     Mechanism,
     PldAccountant,
@@ -55,11 +55,11 @@ class FilterChoice(ABC):
     def for_runs(self) -> OrdersChoice:
         """The filter that measures one run's share."""
 
-    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> Answer:
+    def admit(self, budget: Budget, adjacency: Adjacency, history: History, charge: Charge) -> FilterAnswer:
         """The state after the charge, or the refusal and the state before it."""
         return self.filter(budget, adjacency, history).charge(*charge)[1]
 
-    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> Answer:
+    def state(self, budget: Budget, adjacency: Adjacency, history: History) -> FilterAnswer:
         """The state now."""
         return self.filter(budget, adjacency, history).answer()
 

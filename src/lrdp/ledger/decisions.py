@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lrdp.accounting import (
-    Answer,
     Budget,
+    FilterAnswer,
     FixedSizeGaussian,
     Mechanism,
     TruncatedPoissonGaussian,
@@ -32,7 +32,7 @@ class Decision:
 
     refusal: Refusal | None = None
     sentence: str = ""
-    after: Answer | None = None
+    after: FilterAnswer | None = None
 
     def error(self) -> LrdpError:
         """Why there is no charge."""

@@ -66,7 +66,7 @@ class Reserved(NamedTuple):
     spent: float
 
 
-class Ready(NamedTuple):
+class ReplyReady(NamedTuple):
     """The noised reply to the charge at entry ``charge`` lies in the outbox."""
 
     at: int
@@ -135,7 +135,7 @@ class Rotated(NamedTuple):
     signature: str
 
 
-Event = Opened | PolicySet | Reserved | Ready | Sent | Declined | Unlisted | Voided | Suspended | Adopted | Rotated
+Event = Opened | PolicySet | Reserved | ReplyReady | Sent | Declined | Unlisted | Voided | Suspended | Adopted | Rotated
 
 _WRITE: Final[dict[str, Callable[..., str]]] = {
     "int": lambda value: str(int(value)),
@@ -150,7 +150,7 @@ KINDS: Final[dict[str, type[Event]]] = {
     "OPENED": Opened,
     "POLICY": PolicySet,
     "RESERVED": Reserved,
-    "READY": Ready,
+    "READY": ReplyReady,
     "SENT": Sent,
     "REFUSED": Declined,
     "UNLISTED": Unlisted,
@@ -191,7 +191,7 @@ def _type_name(annotation: object) -> str:
     return str(getattr(annotation, "__forward_arg__", annotation))
 
 
-class Terms(NamedTuple):
+class ChargeTerms(NamedTuple):
     """What a charge is for: the fields of :class:`Reserved` that a run's rounds have in common."""
 
     mechanism: Mechanism
@@ -200,10 +200,10 @@ class Terms(NamedTuple):
     accountant: str
 
 
-def decode_terms(text: str) -> Terms:
+def decode_terms(text: str) -> ChargeTerms:
     """The terms from their part of a line."""
     mechanism, steps, clip, accountant = text.split("\t", 4)
-    return Terms(decode_mechanism(mechanism), int(steps), decode_float(clip), decode_word(accountant))
+    return ChargeTerms(decode_mechanism(mechanism), int(steps), decode_float(clip), decode_word(accountant))
 
 
 _READ: Final[dict[str, Callable[[str], object]]] = {

@@ -26,7 +26,7 @@ _LONGEST_ROW: Final = LONGEST_LINE + 128  # a hash, a tab, an entry and the line
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class VerifiedBooks:
     """Books whose every entry was checked; ``head`` is the signed head, None where the file holds none."""
 
     books: Books
@@ -50,7 +50,7 @@ def write_export(ledger: Ledger, path: Path) -> Head:
     return head
 
 
-def verify(path: Path) -> Verified:
+def verify(path: Path) -> VerifiedBooks:
     """Check every entry of a ledger or of an export, without keys and without a policy.
 
     Raises:
@@ -80,14 +80,14 @@ def digests_at(path: Path, seqs: set[int]) -> dict[int, str]:
     return {seq: digest for seq, digest in found.items() if digest is not None}
 
 
-def _verified_ledger(path: Path) -> Verified:
+def _verified_ledger(path: Path) -> VerifiedBooks:
     books = Books()
     with closing(Store(path, read_only=True)) as store, closing(store.entries()) as entries:
         books.extend(entries)
-    return Verified(books=books.begun(), head=None)
+    return VerifiedBooks(books=books.begun(), head=None)
 
 
-def _verified_export(path: Path) -> Verified:
+def _verified_export(path: Path) -> VerifiedBooks:
     books = Books()
     head = b""
 
@@ -102,7 +102,7 @@ def _verified_export(path: Path) -> Verified:
                 yield line, _hash(digest, seq)
 
     books.extend(entries())
-    return Verified(books=books, head=_checked_head(head, books.begun(), path))
+    return VerifiedBooks(books=books, head=_checked_head(head, books.begun(), path))
 
 
 def _pairs(path: Path) -> Iterator[tuple[bytes, bytes]]:

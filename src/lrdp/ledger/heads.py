@@ -22,7 +22,7 @@ LONGEST_HEAD: Final = 16_384  # a head of 2^63 entries is shorter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class ChainPoint:
     """A place in a chain: entry ``seq`` has this hash, and ``steps`` were charged up to it."""
 
     seq: int
@@ -74,7 +74,7 @@ class Head:
 
     ledger: str
     generation: int
-    points: tuple[Point, ...]
+    points: tuple[ChainPoint, ...]
     successors: tuple[Successor, ...] = ()
     signature: str = ""
 
@@ -144,6 +144,6 @@ def _successor(text: str) -> Successor:
     return Successor(found[1], found[2])
 
 
-def _point(text: str) -> Point:
+def _point(text: str) -> ChainPoint:
     seq, digest, steps = text.split(":")
-    return Point(seq=int(seq), digest=digest, steps=int(steps))
+    return ChainPoint(seq=int(seq), digest=digest, steps=int(steps))

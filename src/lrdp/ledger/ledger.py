@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from lrdp.accounting import Answer
+from lrdp.accounting import FilterAnswer
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused, ReceiptRefused
 from lrdp.figures import AtMost
 from lrdp.ledger import events, records
@@ -23,7 +23,7 @@ from lrdp.ledger.chain import link
 from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice
 from lrdp.ledger.decisions import decide, tighter
-from lrdp.ledger.heads import Head, Point
+from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.outbox import Reply, store_reply, stored_reply
 from lrdp.ledger.policy import Policy
@@ -104,7 +104,7 @@ class Ledger:
         with self._fresh():
             return self._caught_up()
 
-    def answer(self) -> Answer:
+    def answer(self) -> FilterAnswer:
         """ε guaranteed and ε spent, recomputed from the entries."""
         books = self.books
         return books.choice.state(
@@ -154,7 +154,7 @@ class Ledger:
                 raise ReceiptRefused(
                     f"the charge of entry {receipt.entry} is {state.value}: its reply cannot be stored any more."
                 )
-            self._record(events.Ready(self._clock(), receipt.entry, sha256(body).hexdigest(), len(body)))
+            self._record(events.ReplyReady(self._clock(), receipt.entry, sha256(body).hexdigest(), len(body)))
             reply = Reply(
                 charge=receipt.entry, body=bytes(body), head=signed_head(self._store, books, self._key).encode()
             )
@@ -215,7 +215,7 @@ class Ledger:
                 f"was restored or the machine was cloned, so nothing is released; see `lrdp ledger adopt-head`."
             )
 
-    def contains(self, books: Books, point: Point) -> bool:
+    def contains(self, books: Books, point: ChainPoint) -> bool:
         """Whether everything up to a point was charged here: it is in this chain, or was adopted."""
         return self._store.digest_at(point.seq) == point.digest or point.digest in books.known_points
 

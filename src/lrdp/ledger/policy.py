@@ -19,7 +19,7 @@ _SERVER_KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class Holder:
     """Whose data, and what one person may have in it."""
 
     client: str
@@ -143,7 +143,7 @@ class PeersRule:
 class Policy:
     """All rules, the text they were read from, and the line of each key."""
 
-    identity: Identity
+    identity: Holder
     budget: BudgetRule
     mechanism: MechanismRule
     model: ModelRule
@@ -157,7 +157,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name, kind in (
-            ("identity", Identity),
+            ("identity", Holder),
             ("budget", BudgetRule),
             ("mechanism", MechanismRule),
             ("model", ModelRule),

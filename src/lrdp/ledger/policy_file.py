@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from lrdp import files
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, SampledGaussian, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
-from lrdp.ledger.policy import BudgetRule, Identity, MechanismRule, ModelRule, PeersRule, Policy, Retries
+from lrdp.ledger.policy import BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.toml_text import MOST_CHARACTERS, read_toml
 
@@ -164,12 +164,12 @@ def _aliases(name: str) -> tuple[str, str]:
     return f"{key} ", f"{key.removeprefix('min_').removeprefix('max_')} "
 
 
-def _identity(reader: _Reader) -> Identity:
+def _identity(reader: _Reader) -> Holder:
     client, unit = reader.get("identity.client", str), reader.get("identity.unit", str)
     rows = reader.get("identity.max_rows_per_unit", int)
     return reader.checked(
         "identity.client identity.unit identity.max_rows_per_unit",
-        lambda: Identity(client=client, unit=unit, max_rows_per_unit=rows),
+        lambda: Holder(client=client, unit=unit, max_rows_per_unit=rows),
     )
 
 

@@ -6,7 +6,7 @@ import secrets
 from typing import Final
 
 from lrdp import __version__
-from lrdp.accounting import Answer
+from lrdp.accounting import FilterAnswer
 from lrdp.ledger import events
 from lrdp.ledger.choice import FilterChoice
 from lrdp.ledger.policy import Policy
@@ -34,7 +34,7 @@ def opening(policy: Policy, key: str, administrator: str, choice: FilterChoice, 
     )
 
 
-def reservation(request: Request, after: Answer, accountant: str, clock: int) -> events.Reserved:
+def reservation(request: Request, after: FilterAnswer, accountant: str, clock: int) -> events.Reserved:
     """The entry of an admitted request, with what the books make of it."""
     return events.Reserved(
         at=clock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lrdp.errors import PolicyRefused
 from lrdp.ledger.books import Books
-from lrdp.ledger.heads import Head, Point
+from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.store import Store
@@ -25,7 +25,7 @@ def signed_head(store: Store, books: Books, key: SigningKey) -> Head:
     check_key(books, key)
     distances = [0] + [1 << power for power in range(books.seq.bit_length()) if 1 << power < books.seq]
     points = [
-        Point(seq=seq, digest=store.digest_at(seq) or "", steps=books.steps_at[seq - 1])
+        ChainPoint(seq=seq, digest=store.digest_at(seq) or "", steps=books.steps_at[seq - 1])
         for seq in (books.seq - distance for distance in distances)
     ]
     head = Head(

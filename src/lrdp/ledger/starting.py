@@ -15,7 +15,7 @@ from lrdp.ledger.choice import OrdersChoice
 from lrdp.ledger.export import verify
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger
-from lrdp.ledger.policy import Identity, PeersRule
+from lrdp.ledger.policy import Holder, PeersRule
 from lrdp.ledger.policy_file import read_policy
 
 _TEMPLATE: Final = """\
@@ -116,7 +116,7 @@ class Home:
         return Ledger.open(self.ledger, policy=read_policy(self.policy), key=SigningKey.read(self.key))
 
 
-def write_policy(home: Home, identity: Identity, training: Training, peers: PeersRule | None = None) -> None:
+def write_policy(home: Home, identity: Holder, training: Training, peers: PeersRule | None = None) -> None:
     """A policy that keeps the training's budget exactly, with every line explained; without peers it joins nobody."""
     mechanism = FixedSizeGaussian(
         dataset_size=training.dataset_size, batch_size=training.batch_size, noise_multiplier=1.0

@@ -12,8 +12,8 @@ from lrdp import __version__
 from lrdp.accounting import (
     Accountant,
     Adjacency,
-    Answer,
     Budget,
+    FilterAnswer,
     History,
     Mechanism,
     PrivacySpent,
@@ -53,7 +53,7 @@ class Summary:
     guaranteed: PrivacySpent
     spent: PrivacySpent
     spent_elsewhere: tuple[PrivacySpent, ...]
-    without_voids: Answer
+    without_voids: FilterAnswer
     recorded: Reserved | None
     history: Mapping[Mechanism, int]
     clip_norms: tuple[float, ...]

@@ -7,7 +7,7 @@ the sum of clipped per-example gradients by one backward pass; nothing of size e
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.features import Features, cached_features
-from lrdp.training.inspection import Layer, Report, check
+from lrdp.training.inspection import Layer, ModelReport, check
 from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, NamedCrossEntropy, check_records
 from lrdp.training.memory import MemoryPlan, keep_freed_blocks, return_large_blocks
 from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
@@ -34,11 +34,11 @@ __all__ = [
     "Features",
     "Layer",
     "MemoryPlan",
+    "ModelReport",
     "NamedCrossEntropy",
     "Optimiser",
     "Padded",
     "PublicConstants",
-    "Report",
     "Schedule",
     "Sgd",
     "Staircase",

@@ -14,13 +14,13 @@ from lrdp.figures import AtMost
 from lrdp.training.engine import Engine
 from lrdp.training.exactness import digests_of_each
 from lrdp.training.probes import PROBE_ROWS, as_weights, candidates
-from lrdp.training.records import Reader
+from lrdp.training.records import RecordReader
 from lrdp.training.task import Task
 
 _NAMED = 8
 
 
-def telling(engine: Engine, task: Task, reader: Reader) -> Any:
+def telling(engine: Engine, task: Task, reader: RecordReader) -> Any:
     """The first few records that something is seen of: no two alike, all with a gradient that is finite and not zero.
 
     Raises:
@@ -50,7 +50,7 @@ def telling(engine: Engine, task: Task, reader: Reader) -> Any:
     raise _too_few(task, reader, seen) if problem is None else _failing(task, reader, problem)
 
 
-def _needs_company(engine: Engine, task: Task, reader: Reader) -> bool:
+def _needs_company(engine: Engine, task: Task, reader: RecordReader) -> bool:
     """Whether the first records together give a gradient, of which each by itself gives none."""
     rows = PROBE_ROWS[-1]
     batch = tree_map(lambda *leaves: torch.cat(leaves), *islice(candidates(task, reader), rows))
@@ -59,7 +59,7 @@ def _needs_company(engine: Engine, task: Task, reader: Reader) -> bool:
     return False
 
 
-def _in_one(engine: Engine, task: Task, reader: Reader, records: list[Any]) -> Any:
+def _in_one(engine: Engine, task: Task, reader: RecordReader, records: list[Any]) -> Any:
     """A batch of these records, if the model takes them together."""
     batch = tree_map(lambda *leaves: torch.cat(leaves), *records)
     try:
@@ -81,7 +81,7 @@ def _alike(one: Any, other: Any) -> bool:
     return all(map(torch.equal, tree_leaves(one), tree_leaves(other)))
 
 
-def _failing(task: Task, reader: Reader, problem: Exception) -> LrdpError:
+def _failing(task: Task, reader: RecordReader, problem: Exception) -> LrdpError:
     kind = "the public probes" if task.probes else "made-up records"
     found = InvalidInput(
         f"the model or the loss fails on {kind} of the form {reader.form} ({type(problem).__name__}: {problem}): pass "
@@ -91,7 +91,7 @@ def _failing(task: Task, reader: Reader, problem: Exception) -> LrdpError:
     return found
 
 
-def _too_few(task: Task, reader: Reader, seen: list[float]) -> LrdpError:
+def _too_few(task: Task, reader: RecordReader, seen: list[float]) -> LrdpError:
     kind = "public probes" if task.probes else f"made-up records of the form {reader.form}"
     squares = ", ".join(str(AtMost(one)) for one in seen[:_NAMED])
     return Unsupported(
@@ -101,7 +101,7 @@ def _too_few(task: Task, reader: Reader, seen: list[float]) -> LrdpError:
     )
 
 
-def demand_gradients(engine: Engine, task: Task, reader: Reader) -> None:
+def demand_gradients(engine: Engine, task: Task, reader: RecordReader) -> None:
     """Refuse a model with a parameter that none of many records reaches."""
     untouched = set(engine.parameters)
     for record in candidates(task, reader):

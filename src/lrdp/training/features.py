@@ -24,7 +24,7 @@ from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.chance import without_chance
 from lrdp.training.probes import made_up, some_rows, with_row
 from lrdp.training.progress import Observe, StepDone, silence
-from lrdp.training.records import Dataset, Reader, blank_record, check_dataset
+from lrdp.training.records import Dataset, RecordReader, blank_record, check_dataset
 from lrdp.training.sampling import EMPTY
 from lrdp.training.shelf import Columns, Key, Shelf
 
@@ -77,17 +77,17 @@ def cached_features(
     limits.whole("rows", rows, 1, "a pass has at least one row")
     shelf = Shelf(folder)
     device = next((value.device for value in backbone.parameters()), torch.device("cpu"))
-    making = _Making(backbone, compute, Reader(dataset, device, blank_record(dataset)), rows, len(dataset))
+    making = _FeatureMaking(backbone, compute, RecordReader(dataset, device, blank_record(dataset)), rows, len(dataset))
     with torch.no_grad(), without_chance(backbone):
         key = making.key()
         return Features(shelf.kept(key) or shelf.keep(key, making.count, making.passes(observe)))
 
 
 @dataclass(frozen=True)
-class _Making:
+class _FeatureMaking:
     backbone: nn.Module
     compute: Compute
-    reader: Reader
+    reader: RecordReader
     rows: int
     count: int
 

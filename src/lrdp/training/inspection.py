@@ -27,7 +27,7 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ModelReport:
     """What a model's layers are to the engine, and which share of the clip norm it keeps free for rounding."""
 
     layers: tuple[Layer, ...]
@@ -64,7 +64,7 @@ def _some(paths: list[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerPlan:
     """How each module of a model is handled."""
 
     rules: dict[nn.Module, Rule]
@@ -72,7 +72,7 @@ class Plan:
     fallbacks: tuple[nn.Module, ...]
 
 
-def check(model: nn.Module) -> Report:
+def check(model: nn.Module) -> ModelReport:
     """The report on ``model``, without running it and without data.
 
     >>> from torch import nn
@@ -81,10 +81,10 @@ def check(model: nn.Module) -> Report:
     ['linear', 'refused']
     """
     trained = (HEADROOM.get(parameter.dtype, 0.0) for parameter in model.parameters() if parameter.requires_grad)
-    return Report(layers=tuple(_layers(model)), headroom=max(trained, default=0.0))
+    return ModelReport(layers=tuple(_layers(model)), headroom=max(trained, default=0.0))
 
 
-def plan(model: nn.Module) -> Plan:
+def plan(model: nn.Module) -> LayerPlan:
     """How to handle each module of ``model``; refused models never get here."""
     rules: dict[nn.Module, Rule] = {}
     expressions: dict[nn.Module, Expression] = {}
@@ -97,7 +97,7 @@ def plan(model: nn.Module) -> Plan:
             rules[module] = rule
         else:
             fallbacks.append(module)
-    return Plan(rules, expressions, tuple(fallbacks))
+    return LayerPlan(rules, expressions, tuple(fallbacks))
 
 
 def _layers(model: nn.Module) -> Iterator[Layer]:

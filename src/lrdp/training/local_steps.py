@@ -29,7 +29,7 @@ from lrdp.training.passes import Clip, one_by_one, together
 from lrdp.training.probes import some_rows
 from lrdp.training.progress import StepDone
 from lrdp.training.reading import in_turn, one_ahead
-from lrdp.training.records import Reader
+from lrdp.training.records import RecordReader
 from lrdp.training.rounding import additions_of, can_add_up
 from lrdp.training.sampling import Draw, Sampler, rows_of, sampler_for
 from lrdp.training.task import Task
@@ -56,7 +56,7 @@ class LocalSteps:
     task: Task
     engine: Engine
     sampler: Sampler
-    reader: Reader
+    reader: RecordReader
     checked: CheckedGradients
     memory: MemoryPlan
 
@@ -145,11 +145,11 @@ def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
     check_finite(task.model)
     engine = Engine(task.model, task.loss, task.constants.forward_dtype)
     _check_totals(rows, engine.dtype)
-    reader = Reader(records.dataset, engine.device, records.blank, records.left_out)
+    reader = RecordReader(records.dataset, engine.device, records.blank, records.left_out)
     checked = verified(engine, task, reader)
     # Empty slots hold a public record that the model takes: on zeros it may raise, in every step and for as long.
     public = some_rows(checked.probes, slice(0, 1))
-    reader = Reader(records.dataset, engine.device, public, records.left_out)
+    reader = RecordReader(records.dataset, engine.device, public, records.left_out)
     make_ready(engine.device, _kernel_for(task))  # what it loads counts as the process's own memory
     memory = _memory(checked, rows, task, engine, ahead=_READ_AHEAD * reader.row_bytes * task.execution.read_ahead)
     checked = verified_at(engine, checked, {memory.micro_batch, rows % memory.micro_batch} - {0, 1})

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from lrdp.accounting import limits
 from lrdp.errors import InvalidInput
-from lrdp.training.records import Dataset, Reader, blank_record, check_dataset
+from lrdp.training.records import Dataset, RecordReader, blank_record, check_dataset
 
 _ROWS_AT_ONCE = 128
 
@@ -136,7 +136,7 @@ def _unread(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
 
 
 def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int, str]:
-    reader = Reader(records.dataset, torch.device("cpu"), records.blank)
+    reader = RecordReader(records.dataset, torch.device("cpu"), records.blank)
     left_out: dict[int, str] = {}
     for start in range(0, len(records), _ROWS_AT_ONCE):
         numbers = np.arange(start, min(len(records), start + _ROWS_AT_ONCE), dtype=np.int64)
@@ -146,7 +146,7 @@ def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int,
     return left_out
 
 
-def _problem(reader: Reader, loss: Callable[..., Tensor], numbers: NDArray[np.int64]) -> str | None:
+def _problem(reader: RecordReader, loss: Callable[..., Tensor], numbers: NDArray[np.int64]) -> str | None:
     try:
         batch = reader.read(numbers)
         if isinstance(loss, CheckedLoss):

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from lrdp.errors import InvalidInput
 from lrdp.training.losses import check_records
-from lrdp.training.records import Reader
+from lrdp.training.records import RecordReader
 from lrdp.training.task import Task
 from lrdp.training.tensors import stacked
 
@@ -87,7 +87,7 @@ def public_records(task: Task) -> Any:
     return made_up(tree_map(lambda leaf: leaf.expand(PROBE_ROWS[-1], *leaf.shape[1:]), blank), _PUBLIC_SEED)
 
 
-def candidates(task: Task, reader: Reader) -> Iterator[Any]:
+def candidates(task: Task, reader: RecordReader) -> Iterator[Any]:
     """Records to choose from, one by one: those that the task brings along, or else made-up ones."""
     rows = PROBE_ROWS[-1]
     if not task.probes:

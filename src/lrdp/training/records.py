@@ -105,7 +105,7 @@ def blank_record(dataset: Dataset) -> Any:
     return tree_map(torch.zeros_like, max(found.values(), key=len)[0])
 
 
-class Reader:
+class RecordReader:
     """Reads records onto a device, each in a slot of its own, except those to be left out.
 
     All have the form of ``blank``. A record that cannot be read or has another form is left out too, and its slot stays

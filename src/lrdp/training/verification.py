@@ -29,7 +29,7 @@ from lrdp.training.exactness import disagreement, why_not
 from lrdp.training.independence import feels_others, hazards, looks_at_values, refuse_mixing, whole_pass
 from lrdp.training.memory import LiveBytes
 from lrdp.training.probes import PROBE_ROWS, Probes, around, as_weights, some_rows, stirred, twin
-from lrdp.training.records import Reader
+from lrdp.training.records import RecordReader
 from lrdp.training.remembering import demand_unchanged, refuse_memory, weights_and_buffers
 from lrdp.training.shapes import Shapes
 from lrdp.training.sizing import depends_on_size
@@ -42,7 +42,7 @@ _MOST = PROBE_ROWS[-1]
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
-def verified(engine: Engine, task: Task, reader: Reader) -> CheckedGradients:
+def verified(engine: Engine, task: Task, reader: RecordReader) -> CheckedGradients:
     """What ``task`` brings along from an earlier check of the same code, or else the outcome of one made now.
 
     ``engine`` is not entered yet: the model is copied as its owner made it.
@@ -78,7 +78,7 @@ def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int
     return checked
 
 
-def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
+def _subject(engine: Engine, task: Task, reader: RecordReader) -> tuple[Any, ...]:
     """All that decides how gradients come about but the weights: the modules, their modes, the records' shapes."""
     modules = tuple((module, module.training) for module in task.model.modules())
     trained = tuple((name, parameter.dtype) for name, parameter in engine.parameters.items())
@@ -86,7 +86,7 @@ def _subject(engine: Engine, task: Task, reader: Reader) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _exactly(engine: Engine, task: Task, reader: Reader) -> Iterator[tuple[Engine, Any]]:
+def _exactly(engine: Engine, task: Task, reader: RecordReader) -> Iterator[tuple[Engine, Any]]:
     """An engine on a copy in float64, or ``engine`` if the copy does not run; and records that it learns from."""
     exact = _widened(task)
     if exact is not None:
@@ -102,7 +102,7 @@ def _exactly(engine: Engine, task: Task, reader: Reader) -> Iterator[tuple[Engin
         yield engine, _telling_only(engine, task, reader)
 
 
-def _telling_only(engine: Engine, task: Task, reader: Reader) -> Any:
+def _telling_only(engine: Engine, task: Task, reader: RecordReader) -> Any:
     """Records that it learns from, if they leave it as it was."""
     before = weights_and_buffers(engine.model)
     batch = telling(engine, task, reader)
@@ -119,7 +119,7 @@ def _widened(task: Task) -> Engine | None:
         return None
 
 
-def _why_inexact(exact: Engine, task: Task, reader: Reader, tried: Probes) -> str:
+def _why_inexact(exact: Engine, task: Task, reader: RecordReader, tried: Probes) -> str:
     """Why the layers' rules are not exact; empty if they are. Refuses what cannot be trained in any way."""
     given = tried.as_weights(exact.dtype)
     refuse_memory(exact, given, _CLOSE[exact.dtype])

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.memory.contestants import ENGINES, Method, Setting, contestant, poisson_sizes
+from lrdp.experiments.memory.contestants import ENGINES, ContestantMethod, Setting, contestant, poisson_sizes
 from lrdp.experiments.memory.measuring import live_peaks, process_peaks, recorded
 from lrdp.experiments.memory.records import Pictures
 
 SETTING = Setting(model="small cnn", records=80, batch_size=12, seed=5)
 RECORDS = Pictures(80, (1, 28, 28), 5)
-PLAIN = Method(engine="plain", sampling="fixed")
-OPACUS = Method(engine="opacus", sampling="poisson")
-PIECES = Method(engine="opacus", sampling="poisson", micro_batch=5)
-FIXED = Method(engine="ours", sampling="fixed")
-TRUNCATED = Method(engine="ours", sampling="truncated", cap=29)
-MICRO = Method(engine="ours", sampling="fixed", micro_batch=4)
+PLAIN = ContestantMethod(engine="plain", sampling="fixed")
+OPACUS = ContestantMethod(engine="opacus", sampling="poisson")
+PIECES = ContestantMethod(engine="opacus", sampling="poisson", micro_batch=5)
+FIXED = ContestantMethod(engine="ours", sampling="fixed")
+TRUNCATED = ContestantMethod(engine="ours", sampling="truncated", cap=29)
+MICRO = ContestantMethod(engine="ours", sampling="fixed", micro_batch=4)
 
 
 def peaks(method, sizes):
@@ -55,7 +55,7 @@ def test_opacus_grows_with_the_batch_which_is_the_control():
 def test_a_batch_without_a_cap_is_refused_by_our_engine():
     with (
         pytest.raises(InvalidInput, match="got 'poisson': without a cap there is no number of rows"),
-        contestant(Method(engine="ours", sampling="poisson"), SETTING, RECORDS),
+        contestant(ContestantMethod(engine="ours", sampling="poisson"), SETTING, RECORDS),
     ):
         pass
 

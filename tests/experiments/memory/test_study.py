@@ -6,7 +6,7 @@ import pytest
 
 from lrdp.errors import InvalidInput
 from lrdp.experiments.memory import study
-from lrdp.experiments.memory.alone import Order, measured_alone
+from lrdp.experiments.memory.alone import Measurement, measured_alone
 from lrdp.experiments.memory.caching import CachingAllocator
 from lrdp.experiments.memory.plan import (
     asked_sizes,
@@ -122,7 +122,7 @@ def test_a_process_that_fails_says_why_in_a_sentence():
     method = {"engine": "ours", "sampling": "poisson", "cap": 0, "micro_batch": 0, "memory_limit": "", "malloc": "keep"}
     setting = {"model": "small cnn", "records": 40, "batch_size": 8, "seed": 1}
     with pytest.raises(InvalidInput, match="ended with code 1: our engine draws batches that are fixed or truncated"):
-        measured_alone(Order(measure="live", method=method, setting=setting, sizes=[8]))
+        measured_alone(Measurement(measure="live", method=method, setting=setting, sizes=[8]))
 
 
 class Quiet:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.memory.contestants import PIECE, Method, Setting, contestant
+from lrdp.experiments.memory.contestants import PIECE, ContestantMethod, Setting, contestant
 from lrdp.experiments.memory.measuring import STEP, Happening, live_peaks, recorded
 from lrdp.experiments.memory.records import Pictures
 from lrdp.experiments.memory.traces import Lines, Trace, difference, live_peak, of_last_step, rows_of, trace_of
@@ -73,7 +73,7 @@ def recorded_step(method, size):
     records = Pictures(90, (1, 28, 28), 3)
     with (
         warnings.catch_warnings(action="ignore"),
-        contestant(Method(engine="opacus", sampling="poisson", **method), setting, records) as steps,
+        contestant(ContestantMethod(engine="opacus", sampling="poisson", **method), setting, records) as steps,
     ):
         sizes, told = recorded(lambda done: steps([size, size], done))
     assert sizes == [size, size]

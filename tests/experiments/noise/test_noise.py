@@ -10,11 +10,11 @@ from scipy.stats import binom
 from lrdp.accounting import Budget
 from lrdp.errors import InvalidInput
 from lrdp.experiments.noise import study
-from lrdp.experiments.noise.calibrating import Task, Way, cap_for, in_clip_norms, noise_for
+from lrdp.experiments.noise.calibrating import NoiseTask, NoiseWay, cap_for, in_clip_norms, noise_for
 from lrdp.experiments.study import Places, conduct, read_settings
 from lrdp.experiments.study.settings import laid_over, shipped
 
-TASK = Task(title="t", setting="s", records=5000, batch_size=250, steps=40, parameters=1000)
+TASK = NoiseTask(title="t", setting="s", records=5000, batch_size=250, steps=40, parameters=1000)
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
 
@@ -38,7 +38,7 @@ def renyi_epsilon(rate, sigma, steps, delta):
 
 
 def test_poisson_noise_keeps_the_budget_by_an_independent_sum_and_a_little_less_does_not():
-    found = noise_for(TASK, Way(sampling="poisson", accountant="rdp"), BUDGET)
+    found = noise_for(TASK, NoiseWay(sampling="poisson", accountant="rdp"), BUDGET)
     assert renyi_epsilon(0.05, found.noise_multiplier, 40, 1e-5) == pytest.approx(3.0, rel=1e-2)  # whole orders only
     assert renyi_epsilon(0.05, found.noise_multiplier * 0.95, 40, 1e-5) > 3.1
     assert found.rows == 0
@@ -46,7 +46,7 @@ def test_poisson_noise_keeps_the_budget_by_an_independent_sum_and_a_little_less_
 
 def test_fixed_size_needs_twice_the_noise_of_poisson_under_the_same_accountant():
     fixed, poisson = (
-        noise_for(TASK, Way(sampling=kind, accountant="rdp"), BUDGET) for kind in ("fixed-size", "poisson")
+        noise_for(TASK, NoiseWay(sampling=kind, accountant="rdp"), BUDGET) for kind in ("fixed-size", "poisson")
     )
     assert fixed.noise_multiplier / poisson.noise_multiplier == pytest.approx(2.0, rel=1e-4)
     assert fixed.rows == 250
@@ -57,17 +57,17 @@ def test_fixed_size_needs_twice_the_noise_of_poisson_under_the_same_accountant()
     [("opacus-rdp", "rdp", 1e-3), pytest.param("opacus-prv", "pld", 3e-3, marks=pytest.mark.slow)],
 )
 def test_opacus_and_we_agree_on_poisson(theirs, ours, within):
-    found = [noise_for(TASK, Way(sampling="poisson", accountant=name), BUDGET) for name in (theirs, ours)]
+    found = [noise_for(TASK, NoiseWay(sampling="poisson", accountant=name), BUDGET) for name in (theirs, ours)]
     assert found[0].noise_multiplier / found[1].noise_multiplier == pytest.approx(1.0, abs=within)
     assert found[0].spent <= 3.0
 
 
 def test_a_cap_costs_noise_and_a_generous_one_none():
     caps = [
-        noise_for(TASK, Way(sampling="truncated-poisson", accountant="pld", cap_deviations=k), BUDGET)
+        noise_for(TASK, NoiseWay(sampling="truncated-poisson", accountant="pld", cap_deviations=k), BUDGET)
         for k in (0, 2, 6)
     ]
-    free = noise_for(TASK, Way(sampling="poisson", accountant="pld"), BUDGET)
+    free = noise_for(TASK, NoiseWay(sampling="poisson", accountant="pld"), BUDGET)
     sigmas = [each.noise_multiplier for each in caps]
     assert sigmas[0] > 1.5 * sigmas[2]
     assert sigmas[0] > sigmas[1] > sigmas[2]
@@ -82,14 +82,14 @@ def test_caps_are_so_many_deviations_above_the_expected_batch():
 
 def test_the_noise_on_the_paper_s_mean_is_many_clip_norms():
     """σ√d/(B√clients) by drawing it: 4,000 coordinates in place of nine million."""
-    task = Task(title="t", setting="s", records=5000, batch_size=128, steps=1, parameters=4000)
+    task = NoiseTask(title="t", setting="s", records=5000, batch_size=128, steps=1, parameters=4000)
     drawn = np.random.default_rng(3).normal(size=(10, 4000)) * 11.0 / 128
     assert in_clip_norms(task, 11.0, 10) == pytest.approx(float(np.linalg.norm(drawn.mean(axis=0))), rel=0.05)
 
 
 def test_opacus_is_not_asked_about_other_samplings():
     with pytest.raises(InvalidInput, match="Poisson sampling only, got fixed-size"):
-        noise_for(TASK, Way(sampling="fixed-size", accountant="opacus-prv"), BUDGET)
+        noise_for(TASK, NoiseWay(sampling="fixed-size", accountant="opacus-prv"), BUDGET)
 
 
 def tables(**changes):

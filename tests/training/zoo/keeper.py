@@ -17,7 +17,7 @@ from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import LrdpError
 from lrdp.training import Constant, PublicConstants, Sgd, Task, TensorRecords
 from lrdp.training.local_steps import LocalSteps, prepared
-from lrdp.training.records import Reader
+from lrdp.training.records import RecordReader
 from lrdp.training.sampling import EMPTY, Draw
 from training.zoo.entry import Batch, Entry
 
@@ -76,7 +76,7 @@ def _widened(entry: Entry, ready: LocalSteps) -> LocalSteps:
     ready.engine.dtype = torch.float64
     records = TensorRecords(*of_type(entry.batch(RECORDS, RECORD_SEED), torch.float64))
     blank = of_type(ready.reader.blank(1), torch.float64)
-    return replace(ready, reader=Reader(records, ready.engine.device, blank))
+    return replace(ready, reader=RecordReader(records, ready.engine.device, blank))
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lrdp.experiments.hospitals.stages import Hospitals
+    from lrdp.experiments.hospitals.stages import HospitalsStudy
 
 __all__ = ["study"]
 
 
-def study(tables: Mapping[str, Any]) -> Hospitals:
+def study(tables: Mapping[str, Any]) -> HospitalsStudy:
     """The study of these settings. Loaded when asked for: a process with a memory limit imports this package, too."""
     from lrdp.experiments.hospitals.stages import study as made
 

@@ -17,7 +17,7 @@ _TEST_SHARE: Final = 3  # every third record of a hospital is for testing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class OutcomeColumn:
     """What is to be told: a ``column`` of 0 and 1; with ``days``, whether that happened until then.
 
     ``until`` are the ends, in days, of the intervals that a survival model tells apart.
@@ -36,7 +36,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class CohortSource:
     """A parquet file and how its patients are read; ``flags`` are columns of 0 and 1, taken as they are.
 
     With ``patient``, a patient's first stay by ``order`` is its record in a hospital: then what is protected is the
@@ -44,7 +44,7 @@ class Source:
     """
 
     file: str
-    outcome: Outcome
+    outcome: OutcomeColumn
     columns: Mapping[str, Column]
     flags: tuple[str, ...] = ()
     patient: str = ""
@@ -57,10 +57,10 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathering:
+class CohortSettings:
     """Whose patients: ``site`` tells hospitals apart, ``group`` puts some of them together; see ``Ward``."""
 
-    source: Source
+    source: CohortSource
     site: str
     group: str
     least: int
@@ -125,7 +125,7 @@ def _by_size(names: NDArray[np.str_]) -> list[str]:
     return [str(name) for _, name in sorted(zip((-counts).tolist(), found, strict=True))]
 
 
-def cohort(gathering: Gathering, folder: Path) -> Cohort:
+def cohort(gathering: CohortSettings, folder: Path) -> Cohort:
     """Read it.
 
     Raises:
@@ -152,12 +152,12 @@ def _group(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _numeric(source: Source) -> list[str]:
+def _numeric(source: CohortSource) -> list[str]:
     days = [source.outcome.days] if source.outcome.days else []
     return [*source.read, source.outcome.column, *days]
 
 
-def _table(path: Path, gathering: Gathering) -> dict[str, list[Any]]:
+def _table(path: Path, gathering: CohortSettings) -> dict[str, list[Any]]:
     import pyarrow.parquet as parquet
     from pyarrow import ArrowException
 
@@ -184,7 +184,7 @@ def _numbers(values: list[Any], name: str) -> Floats:
         raise InvalidInput(f"the column {name!r} must hold numbers: nothing was run.") from None
 
 
-def _one_each(table: Mapping[str, list[Any]], gathering: Gathering, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _one_each(table: Mapping[str, list[Any]], gathering: CohortSettings, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of a patient's stays in a hospital the first: a patient is what is protected, not a stay."""
     source = gathering.source
     if not source.patient:

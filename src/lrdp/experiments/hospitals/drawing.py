@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lrdp.experiments.hospitals.settings import Settings
+from lrdp.experiments.hospitals.settings import HospitalsSettings
 from lrdp.experiments.hospitals.table import WHOLE
 from lrdp.experiments.study.pictures import COLOURS, MARKERS, saved
 
@@ -28,7 +28,7 @@ _CHANGED: Final = (
 )
 
 
-def drawn(settings: Settings, rows: Sequence[Row], folder: Path) -> list[Path]:
+def drawn(settings: HospitalsSettings, rows: Sequence[Row], folder: Path) -> list[Path]:
     """The pictures, and where they were written."""
     pictures = _Pictures(settings, rows, folder)
     paths = [
@@ -42,7 +42,7 @@ def drawn(settings: Settings, rows: Sequence[Row], folder: Path) -> list[Path]:
 class _Pictures:
     """A panel for each task, a mark for each method and ε."""
 
-    def __init__(self, settings: Settings, rows: Sequence[Row], folder: Path) -> None:
+    def __init__(self, settings: HospitalsSettings, rows: Sequence[Row], folder: Path) -> None:
         self._settings, self._folder = settings, folder
         self._rows = [row for row in rows if row["table"] == "hospitals"]
         lines = dict.fromkeys(line for task in settings.chosen for line in settings.lines(task))

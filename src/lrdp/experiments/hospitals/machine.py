@@ -29,7 +29,7 @@ _RATE, _CLIP, _SIGMA = 0.1, 1.0, 1.0  # of no consequence for memory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class MachineWay:
     """``library`` trains with ``micro_batch`` rows at a time, or all at once where that is 0.
 
     ``grad_sample_mode`` is Opacus's: ``hooks`` holds each record's gradient, ``ghost`` does not. Ours without
@@ -51,7 +51,7 @@ class Way:
 class Job:
     """Train a network on the records of a file for some steps, within ``limit`` bytes, or without where that is 0."""
 
-    way: Way
+    way: MachineWay
     inputs: str
     labels: str
     hidden: tuple[int, ...]
@@ -83,7 +83,7 @@ def attempt(job: Job) -> dict[str, Any]:
 
 def _main() -> None:
     given = json.loads(sys.stdin.read())
-    job = Job(**{**given, "way": Way(**given["way"]), "hidden": tuple(given["hidden"])})
+    job = Job(**{**given, "way": MachineWay(**given["way"]), "hidden": tuple(given["hidden"])})
     if job.limit:
         import resource
 

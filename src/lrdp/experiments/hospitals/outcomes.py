@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.hospitals.cohorts import Cohort, Outcome
+from lrdp.experiments.hospitals.cohorts import Cohort, OutcomeColumn
 from lrdp.experiments.hospitals.columns import Floats
 from lrdp.experiments.hospitals.metrics import area, concordance
 from lrdp.training import CheckedLoss, CrossEntropy, TensorRecords
@@ -130,7 +130,7 @@ class HowSoon:
         return concordance(patients.happened, patients.days, scores)
 
 
-def question(outcome: Outcome) -> Question:
+def question(outcome: OutcomeColumn) -> Question:
     """The one that fits."""
     return HowSoon(until=outcome.until) if outcome.days else YesOrNo()
 

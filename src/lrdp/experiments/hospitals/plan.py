@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from lrdp.experiments.hospitals.cohorts import Gathering, for_training
-from lrdp.experiments.hospitals.settings import Settings, Ward
+from lrdp.experiments.hospitals.cohorts import CohortSettings, for_training
+from lrdp.experiments.hospitals.settings import HospitalsSettings, HospitalTask
 from lrdp.experiments.study import Cell, Results
 from lrdp.experiments.utility.mechanisms import records_held
 
@@ -19,10 +19,10 @@ _CALIBRATED: Final = ("sampling", "accountant", "cap_deviations", "most_cut", "d
 
 
 @dataclass(frozen=True)
-class Plan:
+class HospitalsPlan:
     """The cells of each stage, named once those before are done."""
 
-    settings: Settings
+    settings: HospitalsSettings
 
     def sites(self, _: Results | None = None) -> list[Cell]:
         """How many patients each hospital has."""
@@ -111,10 +111,10 @@ class Plan:
             for method, epsilon in self.settings.lines(task):
                 yield task, method, epsilon
 
-    def _gathering(self, ward: Ward) -> dict[str, Any]:
+    def _gathering(self, ward: HospitalTask) -> dict[str, Any]:
         """As JSON has it, so that whatever is changed in a source is run again."""
         source = self.settings.sources[ward.source]
-        found = asdict(Gathering(source=source, site=ward.site, group=ward.group, least=ward.least))
+        found = asdict(CohortSettings(source=source, site=ward.site, group=ward.group, least=ward.least))
         plain: dict[str, Any] = json.loads(json.dumps(found))
         return plain
 

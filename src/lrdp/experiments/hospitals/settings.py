@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.hospitals.cohorts import Source
-from lrdp.experiments.hospitals.machine import Way
+from lrdp.experiments.hospitals.cohorts import CohortSource
+from lrdp.experiments.hospitals.machine import MachineWay
 from lrdp.experiments.study import decoded
 from lrdp.experiments.utility.engines import ENGINES
 from lrdp.experiments.utility.mechanisms import check_parts, part
@@ -23,7 +23,7 @@ class Architecture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ward:
+class HospitalTask:
     """What is learned, and among whom.
 
     Args:
@@ -74,21 +74,21 @@ class Machines:
     batch_size: int
     steps: int
     limits_mb: tuple[int, ...]
-    ways: Mapping[str, Way]
+    ways: Mapping[str, MachineWay]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class HospitalsSettings:
     """``only_tasks`` are those that are run; none for all."""
 
     epsilons: tuple[float, ...]
     delta: float
     clip_norm: float
     seeds: tuple[int, ...]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, CohortSource]
     models: Mapping[str, Architecture]
     methods: Mapping[str, Method]
-    tasks: Mapping[str, Ward]
+    tasks: Mapping[str, HospitalTask]
     machines: Machines
     only_tasks: tuple[str, ...] = ()
     rounds: int = 0
@@ -96,7 +96,7 @@ class Settings:
     as_read: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def chosen(self) -> dict[str, Ward]:
+    def chosen(self) -> dict[str, HospitalTask]:
         return {name: self.tasks[name] for name in self.only_tasks or self.tasks}
 
     def rounds_of(self, task: str) -> int:
@@ -119,9 +119,9 @@ class Settings:
         return found
 
 
-def read(tables: Mapping[str, Any]) -> Settings:
+def read(tables: Mapping[str, Any]) -> HospitalsSettings:
     """The settings of these tables; raises InvalidInput for a name that no table has."""
-    found = decoded(Settings, {**tables, "as_read": dict(tables)}, "hospitals")
+    found = decoded(HospitalsSettings, {**tables, "as_read": dict(tables)}, "hospitals")
     _known("only_tasks", found.only_tasks, found.tasks)
     _known("machines.task", [found.machines.task], found.tasks)
     for name, ward in found.tasks.items():

@@ -12,8 +12,8 @@ import numpy as np
 
 from lrdp.experiments.hospitals import plan as plans
 from lrdp.experiments.hospitals.drawing import drawn
-from lrdp.experiments.hospitals.machine import Job, Way, attempt
-from lrdp.experiments.hospitals.plan import Plan
+from lrdp.experiments.hospitals.machine import Job, MachineWay, attempt
+from lrdp.experiments.hospitals.plan import HospitalsPlan
 from lrdp.experiments.hospitals.settings import read
 from lrdp.experiments.hospitals.table import rows
 from lrdp.experiments.hospitals.training import patients, sites, trained
@@ -23,16 +23,16 @@ from lrdp.experiments.utility.mechanisms import calibrated
 _MEGA: Final = 10**6
 
 
-def study(tables: Mapping[str, Any]) -> Hospitals:
+def study(tables: Mapping[str, Any]) -> HospitalsStudy:
     """The study of these settings; raises InvalidInput where they do not fit together."""
-    return Hospitals(Plan(read(tables)))
+    return HospitalsStudy(HospitalsPlan(read(tables)))
 
 
 @dataclass(frozen=True)
-class Hospitals:
+class HospitalsStudy:
     """How well each hospital is served, and what becomes of those with little memory."""
 
-    plan: Plan
+    plan: HospitalsPlan
 
     @property
     def name(self) -> str:
@@ -73,7 +73,7 @@ def _machine(cell: Cell, places: Places) -> Mapping[str, Any]:
         np.save(labels, own.happened.astype(np.int64))
         return attempt(
             Job(
-                way=Way(**cell["way"]),
+                way=MachineWay(**cell["way"]),
                 inputs=str(inputs),
                 labels=str(labels),
                 hidden=tuple(cell["hidden"]),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lrdp.experiments.hospitals.cohorts import for_training
 from lrdp.experiments.hospitals.outcomes import question
-from lrdp.experiments.hospitals.plan import Line, Plan
+from lrdp.experiments.hospitals.plan import HospitalsPlan, Line
 from lrdp.experiments.study import Results
 from lrdp.experiments.utility.statistics import interval, spread
 
@@ -23,7 +23,7 @@ _COLUMNS: Final = (
 )
 
 
-def rows(plan: Plan, results: Results) -> list[dict[str, Any]]:
+def rows(plan: HospitalsPlan, results: Results) -> list[dict[str, Any]]:
     """One for each line and group, then one for each machine."""
     found = [row for line in plan.lines() for row in _line(plan, results, line)]
     found += [_machine(cell, result) for cell, result in results.where(stage="machines")]
@@ -56,7 +56,7 @@ class _Scores:
         }
 
 
-def _line(plan: Plan, results: Results, line: Line) -> Iterator[dict[str, Any]]:
+def _line(plan: HospitalsPlan, results: Results, line: Line) -> Iterator[dict[str, Any]]:
     task, method, epsilon = line
     ward = plan.settings.tasks[task]
     sites = results.of(plan.sites_cell(task))
@@ -102,7 +102,9 @@ def _at(result: Mapping[str, Any], path: Sequence[str]) -> Any:
     return value
 
 
-def _site(plan: Plan, results: Results, line: Line, group: str, step_bytes: Mapping[str, int]) -> dict[str, Any]:
+def _site(
+    plan: HospitalsPlan, results: Results, line: Line, group: str, step_bytes: Mapping[str, int]
+) -> dict[str, Any]:
     """What a hospital of the group has in its books; of several, those with most records, who take most memory."""
     found = results.of(plan.sites_cell(line[0]))
     members = found["members"][group]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lrdp.experiments.hospitals.cohorts import Cohort, Gathering, cohort
+from lrdp.experiments.hospitals.cohorts import Cohort, CohortSettings, cohort
 from lrdp.experiments.hospitals.columns import Floats
 from lrdp.experiments.hospitals.outcomes import Question, network, question
 from lrdp.experiments.study import Cell, Places, decoded
@@ -31,7 +31,7 @@ def patients(gathering: Mapping[str, Any], places: Places) -> Cohort:
 
 @lru_cache(maxsize=2)
 def _patients(gathering: str, places: Places) -> Cohort:
-    return cohort(decoded(Gathering, json.loads(gathering), "gathering"), places.data)
+    return cohort(decoded(CohortSettings, json.loads(gathering), "gathering"), places.data)
 
 
 def sites(cell: Cell, places: Places) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def trained(cell: Cell, places: Places) -> dict[str, Any]:
 
 
 def _asked(cell: Cell) -> Question:
-    return question(decoded(Gathering, cell["gathering"], "gathering").source.outcome)
+    return question(decoded(CohortSettings, cell["gathering"], "gathering").source.outcome)
 
 
 def judged(asked: Question, judging: Cohort, scores: Floats, low_memory: list[str]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class Measurement:
     """What to measure of whom: JSON can say it."""
 
     measure: str
@@ -31,7 +31,7 @@ class Order:
     sizes: list[int]
 
 
-def measured_alone(order: Order) -> dict[str, Any]:
+def measured_alone(order: Measurement) -> dict[str, Any]:
     """What a fresh process found.
 
     Raises:
@@ -47,14 +47,14 @@ def measured_alone(order: Order) -> dict[str, Any]:
     return found
 
 
-def measured(order: Order) -> dict[str, Any]:
+def measured(order: Measurement) -> dict[str, Any]:
     """Here and now."""
     from lrdp.experiments.memory import contestants
     from lrdp.experiments.memory.measuring import forget_process_peak, process_peak
     from lrdp.experiments.memory.records import Pictures
     from lrdp.experiments.networks import NETWORKS
 
-    method, setting = contestants.Method(**order.method), contestants.Setting(**order.setting)
+    method, setting = contestants.ContestantMethod(**order.method), contestants.Setting(**order.setting)
     records = Pictures(setting.records, NETWORKS[setting.model].shape, setting.seed)
     forget_process_peak()
     before = process_peak()
@@ -103,7 +103,7 @@ _MEASURES: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {"live": _live
 def main() -> None:
     """Exit code 2 and a sentence on stderr where the order cannot be carried out."""
     try:
-        order = Order(**json.load(sys.stdin))
+        order = Measurement(**json.load(sys.stdin))
         _settle(order.method["malloc"])
         found = measured(order)
     except LrdpError as problem:

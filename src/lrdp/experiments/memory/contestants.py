@@ -32,7 +32,7 @@ PIECE: Final = "lrdp: a piece of a batch has been computed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class ContestantMethod:
     """An entry of the settings. A ``cap`` or a ``micro_batch`` of 0 is none.
 
     ``memory_limit`` is a client's own, such as "900MB": our engine then does without what takes memory to be fast.
@@ -60,17 +60,17 @@ class Setting:
 Steps = Callable[[Sequence[int], Done], None]
 """Takes as many steps as there are sizes; of these sizes, unless the method draws its own."""
 
-Engine = Callable[[Method, Setting, Pictures], AbstractContextManager[Steps]]
+Engine = Callable[[ContestantMethod, Setting, Pictures], AbstractContextManager[Steps]]
 """Makes everything ready; what that takes is no step's."""
 
 
-def contestant(method: Method, setting: Setting, records: Pictures) -> AbstractContextManager[Steps]:
+def contestant(method: ContestantMethod, setting: Setting, records: Pictures) -> AbstractContextManager[Steps]:
     """Ready to take steps."""
     return ENGINES[method.engine](method, setting, records)
 
 
 @contextmanager
-def plain(_: Method, setting: Setting, records: Pictures) -> Iterator[Steps]:
+def plain(_: ContestantMethod, setting: Setting, records: Pictures) -> Iterator[Steps]:
     """SGD without privacy."""
     model = _model(setting)
     optimiser = torch.optim.SGD(model.parameters(), RATE)
@@ -88,7 +88,7 @@ def plain(_: Method, setting: Setting, records: Pictures) -> Iterator[Steps]:
 
 
 @contextmanager
-def opacus(method: Method, setting: Setting, records: Pictures) -> Iterator[Steps]:
+def opacus(method: ContestantMethod, setting: Setting, records: Pictures) -> Iterator[Steps]:
     """Opacus with per-example gradients by hooks, and its BatchMemoryManager where there are micro-batches."""
     from opacus import PrivacyEngine
 
@@ -133,7 +133,7 @@ def _in_pieces(loader: Any, optimiser: Any, micro_batch: int) -> Iterator[Any]:
 
 
 @contextmanager
-def ours(method: Method, setting: Setting, records: Pictures) -> Iterator[Steps]:
+def ours(method: ContestantMethod, setting: Setting, records: Pictures) -> Iterator[Steps]:
     """The loop that a client runs, with the batches that its own sampler draws."""
     drawn: list[int] = []
     watched: list[Done] = []
@@ -177,7 +177,7 @@ DRAW_THEIR_OWN: Final = ("ours",)
 """Engines that no size can be asked of."""
 
 
-def _mechanism(method: Method, setting: Setting) -> SampledGaussian:
+def _mechanism(method: ContestantMethod, setting: Setting) -> SampledGaussian:
     given = {"dataset_size": setting.records, "batch_size": setting.batch_size, "noise_multiplier": SIGMA}
     made: dict[str, Callable[[], SampledGaussian]] = {
         "fixed": lambda: FixedSizeGaussian(**given),  # type: ignore[arg-type]

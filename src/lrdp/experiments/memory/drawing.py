@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lrdp.experiments.memory.settings import Settings
+from lrdp.experiments.memory.settings import MemorySettings
 from lrdp.experiments.memory.steps import Series, live_series, process_series, reserved_by_seed
 from lrdp.experiments.study import Results
 from lrdp.experiments.study.pictures import COLOURS, saved
@@ -21,12 +21,12 @@ _PANELS: Final = (("tensors that live at once", live_series), ("whole process", 
 PAPER: Final = {"14 GB: the paper, fixed size": 14, "46 GB: the paper, Poisson": 46}
 
 
-def drawn(settings: Settings, results: Results, folder: Path) -> Sequence[Path]:
+def drawn(settings: MemorySettings, results: Results, folder: Path) -> Sequence[Path]:
     """Both pictures."""
     return [*_per_iteration(settings, results, folder), *_reserved(settings, results, folder)]
 
 
-def _per_iteration(settings: Settings, results: Results, folder: Path) -> Sequence[Path]:
+def _per_iteration(settings: MemorySettings, results: Results, folder: Path) -> Sequence[Path]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
@@ -50,7 +50,7 @@ def _line(axes: Axes, series: Series, name: str, colour: str) -> None:
     axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.2, label=name)
 
 
-def _reserved(settings: Settings, results: Results, folder: Path) -> Sequence[Path]:
+def _reserved(settings: MemorySettings, results: Results, folder: Path) -> Sequence[Path]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEIGHT + 1.2), layout="constrained")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.memory.contestants import DRAW_THEIR_OWN, Method, poisson_sizes
-from lrdp.experiments.memory.settings import Settings
+from lrdp.experiments.memory.contestants import DRAW_THEIR_OWN, ContestantMethod, poisson_sizes
+from lrdp.experiments.memory.settings import MemorySettings
 from lrdp.experiments.memory.traces import rows_of
 from lrdp.experiments.study import Cell
 
@@ -17,7 +17,7 @@ _LIVE_SIZES = 9
 _STEADY = 2  # the first step makes what all others find: a trace is of the second
 
 
-def measured_cells(settings: Settings) -> list[Cell]:
+def measured_cells(settings: MemorySettings) -> list[Cell]:
     """Bytes per step of each contestant, and traces of those that are replayed.
 
     First parts come first: what a run has when it is stopped is then the same study of fewer steps.
@@ -29,7 +29,7 @@ def measured_cells(settings: Settings) -> list[Cell]:
     return sorted([*live, *traces, *process], key=lambda cell: int(cell["part"]))
 
 
-def process_cells(settings: Settings, name: str) -> Iterator[Cell]:
+def process_cells(settings: MemorySettings, name: str) -> Iterator[Cell]:
     """Steps without a profiler; of a contestant that takes long, perhaps fewer."""
     most = settings.process_steps.get(name, settings.steps)
     for part, sizes in enumerate(asked_sizes(settings, settings.methods[name])):
@@ -37,7 +37,7 @@ def process_cells(settings: Settings, name: str) -> Iterator[Cell]:
             yield cell_for(settings, "process", name, sizes, part)
 
 
-def live_cells(settings: Settings, name: str) -> Iterator[Cell]:
+def live_cells(settings: MemorySettings, name: str) -> Iterator[Cell]:
     """All steps; where sizes can be asked for, those that are needed, and one of them twice to see that it repeats."""
     method, seen = settings.methods[name], set[int]()
     for part, sizes in enumerate(asked_sizes(settings, method)):
@@ -48,7 +48,7 @@ def live_cells(settings: Settings, name: str) -> Iterator[Cell]:
             seen |= set(fresh)
 
 
-def _needed_sizes(settings: Settings, method: Method, sizes: Sequence[int]) -> set[int]:
+def _needed_sizes(settings: MemorySettings, method: ContestantMethod, sizes: Sequence[int]) -> set[int]:
     """In pieces, each: their rows go up and down. Whole batches, a few: what lives is a straight line in their size."""
     if method.micro_batch or method.sampling != "poisson":
         return set(sizes)
@@ -58,19 +58,19 @@ def _needed_sizes(settings: Settings, method: Method, sizes: Sequence[int]) -> s
     return {round(low + (high - low) * place / (_LIVE_SIZES - 1)) for place in range(_LIVE_SIZES)}
 
 
-def asked_sizes(settings: Settings, method: Method) -> Iterator[list[int]]:
+def asked_sizes(settings: MemorySettings, method: ContestantMethod) -> Iterator[list[int]]:
     """The sizes of the batches in each part; our engine draws its own."""
     for part, steps in enumerate(settings.parts):
         poisson = method.sampling == "poisson"
         yield poisson_sizes(settings.setting(), steps, part) if poisson else [settings.batch_size] * steps
 
 
-def replayed_sizes(settings: Settings, seed: int) -> list[int]:
+def replayed_sizes(settings: MemorySettings, seed: int) -> list[int]:
     """A long sequence of Poisson batches."""
     return poisson_sizes(settings.setting(), settings.replay.steps, _FIRST_REPLAY + seed)
 
 
-def trace_cells(settings: Settings, name: str) -> dict[int, Cell]:
+def trace_cells(settings: MemorySettings, name: str) -> dict[int, Cell]:
     """By size: for batches in so many pieces the smallest and the largest, and one more to check by."""
     method = settings.methods[name]
     sizes = [settings.batch_size]
@@ -80,7 +80,7 @@ def trace_cells(settings: Settings, name: str) -> dict[int, Cell]:
     return {size: cell_for(settings, "trace", name, [size] * _STEADY, 0) for size in sizes}
 
 
-def pieces_needed(settings: Settings, method: Method) -> list[int]:
+def pieces_needed(settings: MemorySettings, method: ContestantMethod) -> list[int]:
     """In how many pieces batches of the replays are computed."""
     sizes = {size for seed in range(settings.replay.seeds) for size in replayed_sizes(settings, seed)}
     sizes |= {settings.batch_size, settings.replay.checked}
@@ -88,7 +88,7 @@ def pieces_needed(settings: Settings, method: Method) -> list[int]:
     return sorted({len(rows_of(size, method.micro_batch)) for size in sizes - {0}})
 
 
-def recorded_sizes(settings: Settings, method: Method, pieces: int) -> tuple[int, int]:
+def recorded_sizes(settings: MemorySettings, method: ContestantMethod, pieces: int) -> tuple[int, int]:
     """The two batches in so many equal pieces between which, or near which, all others in as many pieces lie."""
     low, high = settings.replay.recorded
     split = [rows_of(size, method.micro_batch) for size in range(low, high + 1)]
@@ -104,7 +104,7 @@ def recorded_sizes(settings: Settings, method: Method, pieces: int) -> tuple[int
     return pieces * few, pieces * many
 
 
-def cell_for(settings: Settings, measure: str, name: str, sizes: Sequence[int], part: int) -> Cell:
+def cell_for(settings: MemorySettings, measure: str, name: str, sizes: Sequence[int], part: int) -> Cell:
     """One measurement in one process."""
     values = {
         "measure": measure,
@@ -118,7 +118,7 @@ def cell_for(settings: Settings, measure: str, name: str, sizes: Sequence[int], 
     return Cell(NAME, values)
 
 
-def replay_cells(settings: Settings) -> list[Cell]:
+def replay_cells(settings: MemorySettings) -> list[Cell]:
     """Steps that are sent through the model of the allocator; sequences of equal batches are all the same."""
     return [
         _replay_cell(settings, name, seed)
@@ -127,7 +127,7 @@ def replay_cells(settings: Settings) -> list[Cell]:
     ]
 
 
-def _replay_cell(settings: Settings, name: str, seed: int) -> Cell:
+def _replay_cell(settings: MemorySettings, name: str, seed: int) -> Cell:
     run = settings.replay.runs[name]
     values = {
         "measure": "reserved",

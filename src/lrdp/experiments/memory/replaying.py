@@ -8,19 +8,19 @@ from typing import Any
 
 from lrdp.errors import InvalidInput, OutOfReach
 from lrdp.experiments.memory.caching import UNLIMITED, Block, CachingAllocator
-from lrdp.experiments.memory.contestants import Method
+from lrdp.experiments.memory.contestants import ContestantMethod
 from lrdp.experiments.memory.plan import recorded_sizes, replayed_sizes, trace_cells
-from lrdp.experiments.memory.settings import Run, Settings
+from lrdp.experiments.memory.settings import MemorySettings, Run
 from lrdp.experiments.memory.traces import Lines, Trace, difference, live_peak, rows_of, trace_of
 from lrdp.experiments.networks import NETWORKS
-from lrdp.experiments.study import Store
+from lrdp.experiments.study import CellStore
 from lrdp.figures import AtMost
 
 _GIGABYTE = 10**9
 _LARGEST_DIFFERENCE = 0.001
 
 
-def replayed(settings: Settings, run: Run, seed: int, store: Store) -> dict[str, Any]:
+def replayed(settings: MemorySettings, run: Run, seed: int, store: CellStore) -> dict[str, Any]:
     """What would be reserved after each step, and how well the traces between the recorded ones are met."""
     method = settings.methods[run.contestant]
     traces = {size: _loaded(store, cell) for size, cell in trace_cells(settings, run.contestant).items()}
@@ -45,7 +45,7 @@ def replayed(settings: Settings, run: Run, seed: int, store: Store) -> dict[str,
     }
 
 
-def found_trace(settings: Settings, method: Method, traces: Mapping[int, Trace], size: int) -> Trace:
+def found_trace(settings: MemorySettings, method: ContestantMethod, traces: Mapping[int, Trace], size: int) -> Trace:
     """Of a batch of that size: where only one was recorded, that one."""
     if len(traces) == 1:
         return next(iter(traces.values()))
@@ -85,7 +85,7 @@ def weights_of(model: str) -> list[int]:
     return [parameter.nbytes for parameter in NETWORKS[model].build().parameters()]
 
 
-def _loaded(store: Store, cell: Any) -> Trace:
+def _loaded(store: CellStore, cell: Any) -> Trace:
     record = store.load(cell)
     if record is None:
         raise InvalidInput(f"the trace [{cell.label}] is not among the results: run again, and it is recorded.")

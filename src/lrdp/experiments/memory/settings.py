@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.memory.contestants import ENGINES, Method, Setting
+from lrdp.experiments.memory.contestants import ENGINES, ContestantMethod, Setting
 from lrdp.experiments.networks import NETWORKS
 from lrdp.experiments.study import decoded
 
@@ -42,7 +42,7 @@ class Replay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class MemorySettings:
     """As in the TOML, which says what they mean."""
 
     model: str
@@ -54,7 +54,7 @@ class Settings:
     alone: bool
     contestants: tuple[str, ...]
     process_steps: Mapping[str, int]
-    methods: Mapping[str, Method]
+    methods: Mapping[str, ContestantMethod]
     replay: Replay
 
     def __post_init__(self) -> None:
@@ -80,9 +80,9 @@ class Settings:
         return [self.steps_per_cell] * whole + [rest] * (rest > 0)
 
 
-def settings_from(tables: Mapping[str, Any]) -> Settings:
+def settings_from(tables: Mapping[str, Any]) -> MemorySettings:
     """Checked before anything is run."""
-    return decoded(Settings, tables, "memory.toml")
+    return decoded(MemorySettings, tables, "memory.toml")
 
 
 def _known(what: str, name: str, known: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lrdp.experiments.memory.contestants import DRAW_THEIR_OWN
 from lrdp.experiments.memory.plan import asked_sizes, live_cells, process_cells
-from lrdp.experiments.memory.settings import Settings
+from lrdp.experiments.memory.settings import MemorySettings
 from lrdp.experiments.study import Results
 
 
@@ -26,7 +26,7 @@ class Series:
         return max(self.values) / max(1, min(self.values))
 
 
-def live_series(settings: Settings, results: Results, name: str) -> Series:
+def live_series(settings: MemorySettings, results: Results, name: str) -> Series:
     """By the allocator's count, beyond what lived before the first step; sizes between two measured ones, between."""
     found = [results.of(cell) for cell in live_cells(settings, name)]
     sizes = [size for record in found for size in record["sizes"]]
@@ -39,7 +39,7 @@ def live_series(settings: Settings, results: Results, name: str) -> Series:
     return Series(sizes=taken, values=[round(value) for value in between])
 
 
-def repeats(settings: Settings, results: Results, name: str) -> float:
+def repeats(settings: MemorySettings, results: Results, name: str) -> float:
     """By how much two steps of the same size differ, relatively: a size need not be measured again."""
     seen: dict[int, list[int]] = {}
     for cell in live_cells(settings, name):
@@ -49,14 +49,14 @@ def repeats(settings: Settings, results: Results, name: str) -> float:
     return max(max(peaks) / min(peaks) for peaks in seen.values()) - 1.0
 
 
-def process_series(settings: Settings, results: Results, name: str) -> Series:
+def process_series(settings: MemorySettings, results: Results, name: str) -> Series:
     """The whole process, by the system's count."""
     found = [results.of(cell) for cell in process_cells(settings, name)]
     sizes = [size for record in found for size in record["sizes"]]
     return Series(sizes=sizes, values=[peak for record in found for peak in record["process"]])
 
 
-def grown_series(settings: Settings, results: Results, name: str) -> Series:
+def grown_series(settings: MemorySettings, results: Results, name: str) -> Series:
     """The process beyond what it had before anything was made ready: the interpreter, torch and the records."""
     found = [results.of(cell) for cell in process_cells(settings, name)]
     sizes = [size for record in found for size in record["sizes"]]

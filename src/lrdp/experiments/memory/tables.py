@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lrdp.experiments.memory.settings import Settings
+from lrdp.experiments.memory.settings import MemorySettings
 from lrdp.experiments.memory.steps import (
     Series,
     grown_series,
@@ -24,13 +24,13 @@ FLAT, LEAN = 1.02, 0.65
 """Our steps' largest over smallest live bytes, and micro-batches' over plain SGD's: at most these."""
 
 
-def table(settings: Settings, results: Results) -> Rows:
+def table(settings: MemorySettings, results: Results) -> Rows:
     """Bytes per step by kind of measurement and contestant, then bytes reserved by the model of a card."""
     measured = [row for kind in _KINDS for row in _measured(settings, results, kind)]
     return [*measured, *(row for name in settings.replay.runs for row in _replayed(settings, results, name))]
 
 
-def _measured(settings: Settings, results: Results, kind: str) -> Rows:
+def _measured(settings: MemorySettings, results: Results, kind: str) -> Rows:
     series = {name: _KINDS[kind](settings, results, name) for name in settings.contestants}
     plain = next((found for name, found in series.items() if settings.methods[name].engine == "plain"), None)
     rows = []
@@ -44,7 +44,7 @@ def _measured(settings: Settings, results: Results, kind: str) -> Rows:
     return rows
 
 
-def _bars(settings: Settings, name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _bars(settings: MemorySettings, name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """What this project set itself, and whether it holds."""
     method = settings.methods[name]
     if row["measure"] != "live" or method.engine != "ours":
@@ -55,7 +55,7 @@ def _bars(settings: Settings, name: str, row: Mapping[str, Any]) -> dict[str, An
     return {"bars": "; ".join(f"{bar}: {'met' if met else 'missed'}" for bar, met in bars.items())}
 
 
-def _replayed(settings: Settings, results: Results, name: str) -> Rows:
+def _replayed(settings: MemorySettings, results: Results, name: str) -> Rows:
     rows = []
     cells = {cell["seed"]: record for cell, record in results.where(measure="reserved", replay=name)}
     for seed, reserved in reserved_by_seed(results, name).items():

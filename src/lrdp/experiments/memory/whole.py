@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lrdp.experiments.memory.alone import Order, measured, measured_alone
+from lrdp.experiments.memory.alone import Measurement, measured, measured_alone
 from lrdp.experiments.memory.drawing import drawn
 from lrdp.experiments.memory.plan import NAME, measured_cells, replay_cells
 from lrdp.experiments.memory.replaying import replayed
-from lrdp.experiments.memory.settings import Settings, settings_from
+from lrdp.experiments.memory.settings import MemorySettings, settings_from
 from lrdp.experiments.memory.tables import table
-from lrdp.experiments.study import Cell, Places, Results, Store
+from lrdp.experiments.study import Cell, CellStore, Places, Results
 from lrdp.experiments.study.cells import Record
 from lrdp.experiments.study.conducting import Rows
 
@@ -28,7 +28,7 @@ class MemoryStudy:
     """Cells are measurements, each in a process of its own, and replays of what was recorded."""
 
     settings: Record
-    plan: Settings
+    plan: MemorySettings
 
     @property
     def name(self) -> str:
@@ -42,8 +42,10 @@ class MemoryStudy:
     def work(self, cell: Cell, places: Places) -> Record:
         """What a process found, or what a card would have reserved."""
         if cell["measure"] == "reserved":
-            return replayed(self.plan, self.plan.replay.runs[cell["replay"]], cell["seed"], Store(places.results))
-        order = Order(measure=cell["measure"], method=cell["method"], setting=cell["setting"], sizes=cell["sizes"])
+            return replayed(self.plan, self.plan.replay.runs[cell["replay"]], cell["seed"], CellStore(places.results))
+        order = Measurement(
+            measure=cell["measure"], method=cell["method"], setting=cell["setting"], sizes=cell["sizes"]
+        )
         return measured_alone(order) if cell["alone"] else measured(order)
 
     def rows(self, results: Results) -> Rows:

@@ -26,7 +26,7 @@ _OPACUS_TOLERANCE: Final = 1e-3  # on ε: the search takes the side that keeps t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class NoiseTask:
     """A client's part in a training; ``parameters`` is how many coordinates get noise."""
 
     title: str
@@ -39,7 +39,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class NoiseWay:
     """How batches are drawn and who accounts for them."""
 
     sampling: str
@@ -48,7 +48,7 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise:
+class Calibrated:
     """``spent`` is what the accountant says of the noise it was asked for; ``rows`` of 0 are without bound."""
 
     noise_multiplier: float
@@ -57,26 +57,26 @@ class Noise:
     cut_probability: float
 
 
-def cap_for(task: Task, deviations: float) -> int:
+def cap_for(task: NoiseTask, deviations: float) -> int:
     """So many standard deviations of a Poisson batch's size above what is expected."""
     rate = task.batch_size / task.records
     return math.ceil(task.batch_size + deviations * math.sqrt(task.batch_size * (1.0 - rate)))
 
 
-def mechanism_for(task: Task, way: Way) -> SampledGaussian:
+def mechanism_for(task: NoiseTask, way: NoiseWay) -> SampledGaussian:
     """One step, with noise yet to be found."""
     return SAMPLINGS[way.sampling](task, way)
 
 
-def noise_for(task: Task, way: Way, budget: Budget) -> Noise:
+def noise_for(task: NoiseTask, way: NoiseWay, budget: Budget) -> Calibrated:
     """The least that keeps the budget."""
     mechanism = mechanism_for(task, way)
     sigma, spent = ACCOUNTANTS[way.accountant](mechanism, task.steps, budget)
     cut = mechanism.cut_probability if isinstance(mechanism, TruncatedPoissonGaussian) else 0.0
-    return Noise(noise_multiplier=sigma, spent=spent, rows=mechanism.rows or 0, cut_probability=cut)
+    return Calibrated(noise_multiplier=sigma, spent=spent, rows=mechanism.rows or 0, cut_probability=cut)
 
 
-def in_clip_norms(task: Task, noise_multiplier: float, clients: int) -> float:
+def in_clip_norms(task: NoiseTask, noise_multiplier: float, clients: int) -> float:
     """The expected length of the noise on the mean over all coordinates and clients, in clip norms: σ√d/(B√clients).
 
     The mean of clipped gradients is at most one clip norm long.
@@ -134,22 +134,22 @@ ACCOUNTANTS: Final[Mapping[str, Search]] = {
 }
 
 
-def _fixed_size(task: Task, _: Way) -> SampledGaussian:
+def _fixed_size(task: NoiseTask, _: NoiseWay) -> SampledGaussian:
     return FixedSizeGaussian(dataset_size=task.records, batch_size=task.batch_size, noise_multiplier=1.0)
 
 
-def _poisson(task: Task, _: Way) -> SampledGaussian:
+def _poisson(task: NoiseTask, _: NoiseWay) -> SampledGaussian:
     return PoissonGaussian(dataset_size=task.records, batch_size=task.batch_size, noise_multiplier=1.0)
 
 
-def _truncated(task: Task, way: Way) -> SampledGaussian:
+def _truncated(task: NoiseTask, way: NoiseWay) -> SampledGaussian:
     cap = cap_for(task, way.cap_deviations)
     return TruncatedPoissonGaussian(
         dataset_size=task.records, batch_size=task.batch_size, cap=cap, noise_multiplier=1.0
     )
 
 
-SAMPLINGS: Final[Mapping[str, Callable[[Task, Way], SampledGaussian]]] = {
+SAMPLINGS: Final[Mapping[str, Callable[[NoiseTask, NoiseWay], SampledGaussian]]] = {
     "fixed-size": _fixed_size,
     "poisson": _poisson,
     "truncated-poisson": _truncated,

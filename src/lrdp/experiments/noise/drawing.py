@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lrdp.experiments.noise.settings import Settings
+from lrdp.experiments.noise.settings import NoiseSettings
 from lrdp.experiments.noise.tables import table
 from lrdp.experiments.study import Results
 from lrdp.experiments.study.pictures import COLOURS, MARKERS, saved
@@ -18,13 +18,13 @@ _COLUMNS, _SIDE = 3, 3.1
 Row = Mapping[str, Any]
 
 
-def drawn(settings: Settings, results: Results, folder: Path) -> Sequence[Path]:
+def drawn(settings: NoiseSettings, results: Results, folder: Path) -> Sequence[Path]:
     """Both pictures."""
     rows = list(table(settings, results))
     return [*_multipliers(settings, rows, folder), *_frontier(settings, rows, folder)]
 
 
-def _multipliers(settings: Settings, rows: Sequence[Row], folder: Path) -> Sequence[Path]:
+def _multipliers(settings: NoiseSettings, rows: Sequence[Row], folder: Path) -> Sequence[Path]:
     from matplotlib.figure import Figure
 
     lines = -(-len(settings.chosen) // _COLUMNS)
@@ -43,7 +43,7 @@ def _multipliers(settings: Settings, rows: Sequence[Row], folder: Path) -> Seque
     return saved(figure, folder / "noise-multipliers")
 
 
-def _frontier(settings: Settings, rows: Sequence[Row], folder: Path) -> Sequence[Path]:
+def _frontier(settings: NoiseSettings, rows: Sequence[Row], folder: Path) -> Sequence[Path]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.4), layout="constrained")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.noise.calibrating import ACCOUNTANTS, SAMPLINGS, Task, Way
+from lrdp.experiments.noise.calibrating import ACCOUNTANTS, SAMPLINGS, NoiseTask, NoiseWay
 from lrdp.experiments.study import decoded
 
 
@@ -22,7 +22,7 @@ class Frontier:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class NoiseSettings:
     """As in the TOML, which says what they mean."""
 
     clients: int
@@ -30,8 +30,8 @@ class Settings:
     delta: float
     only_tasks: tuple[str, ...]
     reference: str
-    accountants: Mapping[str, Way]
-    tasks: Mapping[str, Task]
+    accountants: Mapping[str, NoiseWay]
+    tasks: Mapping[str, NoiseTask]
     frontier: Frontier
 
     def __post_init__(self) -> None:
@@ -46,14 +46,14 @@ class Settings:
             raise InvalidInput(f"clients must be at least 1, got {self.clients}: nothing was run.")
 
     @property
-    def chosen(self) -> Mapping[str, Task]:
+    def chosen(self) -> Mapping[str, NoiseTask]:
         """The tasks that multipliers are found for."""
         return {name: task for name, task in self.tasks.items() if not self.only_tasks or name in self.only_tasks}
 
 
-def settings_from(tables: Mapping[str, Any]) -> Settings:
+def settings_from(tables: Mapping[str, Any]) -> NoiseSettings:
     """Checked before anything is run."""
-    return decoded(Settings, tables, "noise.toml")
+    return decoded(NoiseSettings, tables, "noise.toml")
 
 
 def _known(what: str, name: str, known: Mapping[str, Any]) -> None:

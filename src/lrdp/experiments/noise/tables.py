@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lrdp.experiments.noise.calibrating import Task, in_clip_norms
-from lrdp.experiments.noise.settings import Settings
+from lrdp.experiments.noise.calibrating import NoiseTask, in_clip_norms
+from lrdp.experiments.noise.settings import NoiseSettings
 from lrdp.experiments.study import Cell, Results
 from lrdp.experiments.study.conducting import Rows
 
 _DIGITS = 6
 
 
-def table(settings: Settings, results: Results) -> Rows:
+def table(settings: NoiseSettings, results: Results) -> Rows:
     """Multipliers first, then the frontier: those are the ways that the settings do not name."""
     found = [row for cell, record in results for row in _rows(settings, cell, record)]
     reference = {
@@ -25,8 +25,8 @@ def table(settings: Settings, results: Results) -> Rows:
     return found
 
 
-def _rows(settings: Settings, cell: Cell, record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    task = Task(**cell["of"])
+def _rows(settings: NoiseSettings, cell: Cell, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    task = NoiseTask(**cell["of"])
     return [
         {
             "task": cell["task"],

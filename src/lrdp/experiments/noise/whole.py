@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lrdp.accounting import Budget
-from lrdp.experiments.noise.calibrating import Task, Way, noise_for
+from lrdp.experiments.noise.calibrating import NoiseTask, NoiseWay, noise_for
 from lrdp.experiments.noise.drawing import drawn
-from lrdp.experiments.noise.settings import Settings, settings_from
+from lrdp.experiments.noise.settings import NoiseSettings, settings_from
 from lrdp.experiments.noise.tables import table
 from lrdp.experiments.study import Cell, Places, Results
 from lrdp.experiments.study.cells import Record
@@ -29,7 +29,7 @@ class NoiseStudy:
     """A cell is a task under a way of sampling and accounting, for every ε."""
 
     settings: Record
-    plan: Settings
+    plan: NoiseSettings
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class NoiseStudy:
 
     def work(self, cell: Cell, places: Places) -> Record:  # noqa: ARG002
         """The least noise for each ε."""
-        task, way = Task(**cell["of"]), Way(**cell["by"])
+        task, way = NoiseTask(**cell["of"]), NoiseWay(**cell["by"])
         budgets = [Budget(epsilon=epsilon, delta=cell["delta"]) for epsilon in cell["epsilons"]]
         return {"found": [{"epsilon": each.epsilon, **asdict(noise_for(task, way, each))} for each in budgets]}
 
@@ -62,7 +62,7 @@ class NoiseStudy:
     def _frontier(self) -> list[Cell]:
         plan, frontier = self.plan, self.plan.frontier
         ways = {
-            f"cap at +{above} deviations": Way(
+            f"cap at +{above} deviations": NoiseWay(
                 sampling="truncated-poisson", accountant=frontier.accountant, cap_deviations=above
             )
             for above in frontier.deviations
@@ -74,7 +74,7 @@ class NoiseStudy:
         ]
 
 
-def _cell(task: str, name: str, made_of: tuple[Task, Way], epsilons: Sequence[float], delta: float) -> Cell:
+def _cell(task: str, name: str, made_of: tuple[NoiseTask, NoiseWay], epsilons: Sequence[float], delta: float) -> Cell:
     of, by = made_of
     values = {
         "task": task,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lrdp.experiments.sensitivity.claims import CLAIMS
-from lrdp.experiments.sensitivity.plan import Plan
+from lrdp.experiments.sensitivity.plan import SensitivityPlan
 from lrdp.experiments.study import Results
 from lrdp.experiments.study.pictures import COLOURS, MARKERS, saved
 
@@ -31,14 +31,14 @@ _TITLES: Final = {
 _SPREAD: Final = ("clients", "rounds", "local_steps", "batch_size")  # drawn on a logarithmic scale
 
 
-def drawn(plan: Plan, results: Results, rows: Sequence[Row], folder: Path) -> list[Path]:
+def drawn(plan: SensitivityPlan, results: Results, rows: Sequence[Row], folder: Path) -> list[Path]:
     """The pictures, and where they were written."""
     varied = [row for row in rows if row["table"] == "parameters"]
     paths = [path for task in plan.settings.chosen for path in _parameters(plan, task, varied, folder)]
     return [*paths, *_claims(plan, results, folder)]
 
 
-def _parameters(plan: Plan, task: str, rows: Sequence[Row], folder: Path) -> Sequence[Path]:
+def _parameters(plan: SensitivityPlan, task: str, rows: Sequence[Row], folder: Path) -> Sequence[Path]:
     from matplotlib.figure import Figure
 
     names = list(plan.settings.varied)
@@ -59,7 +59,7 @@ def _parameters(plan: Plan, task: str, rows: Sequence[Row], folder: Path) -> Seq
     return saved(figure, folder / f"sensitivity-{task}")
 
 
-def _panel(plan: Plan, panel: Axes, name: str, rows: Sequence[Row]) -> None:
+def _panel(plan: SensitivityPlan, panel: Axes, name: str, rows: Sequence[Row]) -> None:
     values = plan.settings.values_of(name)
     even = name not in _SPREAD
     lines = dict.fromkeys((row["method"], row["epsilon"]) for row in rows)
@@ -86,7 +86,7 @@ def _panel(plan: Plan, panel: Axes, name: str, rows: Sequence[Row]) -> None:
     panel.grid(alpha=0.25)
 
 
-def _claims(plan: Plan, results: Results, folder: Path) -> Sequence[Path]:
+def _claims(plan: SensitivityPlan, results: Results, folder: Path) -> Sequence[Path]:
     """Histograms of claimed minus true ε: a row for each pattern, a column for each method."""
     from matplotlib.figure import Figure
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from lrdp.accounting import Adjacency, Budget, Mechanism, RenyiAccountant, Training
 from lrdp.experiments import digits
 from lrdp.experiments.demo import first_model
-from lrdp.experiments.demo_clients import Hospitals
+from lrdp.experiments.demo_clients import DemoHospitals
 from lrdp.experiments.sensitivity.participation import Pattern
 from lrdp.federation import Consortium, InProcessGrid, Node, Order, RoundReport, Terms, VerifiedAverage, found
 from lrdp.federation.flower import from_message
@@ -122,7 +122,7 @@ def run(small: Small, pattern: Pattern, seed: int) -> dict[str, Any]:
 
 
 def _serve(small: Small, consortium: Consortium, chance: _Chance, reports: list[RoundReport]) -> None:
-    recipe = Hospitals(folder=consortium.folder, names=tuple(small.names))
+    recipe = DemoHospitals(folder=consortium.folder, names=tuple(small.names))
     settings = [{"partition-id": number, "num-partitions": small.clients} for number in range(small.clients)]
     nodes = {_SERVER + number: Node(recipe(given), given) for number, given in enumerate(settings)}
     terms = Terms(

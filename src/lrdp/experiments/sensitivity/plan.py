@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from lrdp.experiments.sensitivity.settings import Federal, Settings
+from lrdp.experiments.sensitivity.settings import Federal, SensitivitySettings
 from lrdp.experiments.study import Cell, Results
 from lrdp.experiments.utility.tuning import best_rate
 
@@ -17,10 +17,10 @@ _CALIBRATED: Final = ("sampling", "accountant", "cap_deviations", "most_cut", "d
 
 
 @dataclass(frozen=True)
-class Plan:
+class SensitivityPlan:
     """The cells of each stage, named once those before are done."""
 
-    settings: Settings
+    settings: SensitivitySettings
 
     def data(self, _: Results | None = None) -> list[Cell]:
         """How large each data set is."""

@@ -49,7 +49,7 @@ class Federal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class SensitivityTask:
     """What is learned; ``rates`` are the learning rates that every method is tried with at the base."""
 
     title: str
@@ -82,7 +82,7 @@ class Ledgers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class SensitivitySettings:
     """``tuning_seeds`` are none of ``seeds``; ``only_tasks`` are those that are run, none for all."""
 
     epsilons: tuple[float, ...]
@@ -92,7 +92,7 @@ class Settings:
     tuning_seeds: tuple[int, ...]
     base: Federal
     varied: Mapping[str, tuple[float, ...]]
-    tasks: Mapping[str, Subject]
+    tasks: Mapping[str, SensitivityTask]
     methods: Mapping[str, Method]
     models: Mapping[str, Mapping[str, Any]]
     crowd: Crowd
@@ -102,7 +102,7 @@ class Settings:
     as_read: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def chosen(self) -> dict[str, Subject]:
+    def chosen(self) -> dict[str, SensitivityTask]:
         return {name: self.tasks[name] for name in self.only_tasks or self.tasks}
 
     def values_of(self, name: str) -> list[float]:
@@ -115,9 +115,9 @@ class Settings:
         return list(dict.fromkeys(found))
 
 
-def read(tables: Mapping[str, Any]) -> Settings:
+def read(tables: Mapping[str, Any]) -> SensitivitySettings:
     """The settings of these tables; raises InvalidInput for what does not fit together."""
-    found = decoded(Settings, {**tables, "as_read": dict(tables)}, "sensitivity")
+    found = decoded(SensitivitySettings, {**tables, "as_read": dict(tables)}, "sensitivity")
     _known("only_tasks", found.only_tasks, found.tasks)
     _known("varied", found.varied, [each.name for each in fields(Federal)])
     _known("models", (task.model for task in found.tasks.values()), found.models)

@@ -11,7 +11,7 @@ from lrdp.experiments.sensitivity import ledgers
 from lrdp.experiments.sensitivity import plan as plans
 from lrdp.experiments.sensitivity.crowds import compared
 from lrdp.experiments.sensitivity.drawing import drawn
-from lrdp.experiments.sensitivity.plan import Plan
+from lrdp.experiments.sensitivity.plan import SensitivityPlan
 from lrdp.experiments.sensitivity.settings import Ledgers, read
 from lrdp.experiments.sensitivity.table import rows
 from lrdp.experiments.sensitivity.training import trained
@@ -22,14 +22,14 @@ from lrdp.experiments.utility.shares import loaded
 
 def study(tables: Mapping[str, Any]) -> Sensitivity:
     """The study of these settings; raises InvalidInput where they do not fit together."""
-    return Sensitivity(Plan(read(tables)))
+    return Sensitivity(SensitivityPlan(read(tables)))
 
 
 @dataclass(frozen=True)
 class Sensitivity:
     """What a federation's parameters do to accuracy and noise, and who pays what where clients come and go."""
 
-    plan: Plan
+    plan: SensitivityPlan
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ import math
 from statistics import fmean
 from typing import Any, Final
 
-from lrdp.experiments.sensitivity.plan import Line, Plan
+from lrdp.experiments.sensitivity.plan import Line, SensitivityPlan
 from lrdp.experiments.study import Results
 from lrdp.experiments.utility.statistics import interval, spread
 
@@ -19,7 +19,7 @@ _COLUMNS: Final = (
 )
 
 
-def rows(plan: Plan, results: Results) -> list[dict[str, Any]]:
+def rows(plan: SensitivityPlan, results: Results) -> list[dict[str, Any]]:
     """Each with the same columns, of which many are empty."""
     found = [
         _varied(plan, results, line, name, value)
@@ -32,7 +32,7 @@ def rows(plan: Plan, results: Results) -> list[dict[str, Any]]:
     return [{**dict.fromkeys(_COLUMNS), **row} for row in found]
 
 
-def _varied(plan: Plan, results: Results, line: Line, name: str, value: float) -> dict[str, Any]:
+def _varied(plan: SensitivityPlan, results: Results, line: Line, name: str, value: float) -> dict[str, Any]:
     setting = plan.settings.base.with_value(name, value)
     found = [results.of(plan.final_cell(results, line, setting, seed)) for seed in plan.settings.seeds]
     accuracies = [100 * each["test"] for each in found]
@@ -61,7 +61,7 @@ def _varied(plan: Plan, results: Results, line: Line, name: str, value: float) -
     }
 
 
-def _claims(plan: Plan, results: Results, pattern: str) -> list[dict[str, Any]]:
+def _claims(plan: SensitivityPlan, results: Results, pattern: str) -> list[dict[str, Any]]:
     found = []
     for method in plan.settings.methods:
         result = results.of(plan.crowd_cell(results, pattern, method))

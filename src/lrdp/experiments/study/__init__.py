@@ -8,6 +8,6 @@ from lrdp.experiments.study.cells import Cell, Results
 from lrdp.experiments.study.conducting import Places, Study, conduct
 from lrdp.experiments.study.decoding import decoded
 from lrdp.experiments.study.settings import read_settings
-from lrdp.experiments.study.store import Store
+from lrdp.experiments.study.store import CellStore
 
-__all__ = ["Cell", "Places", "Results", "Store", "Study", "conduct", "decoded", "read_settings"]
+__all__ = ["Cell", "CellStore", "Places", "Results", "Study", "conduct", "decoded", "read_settings"]

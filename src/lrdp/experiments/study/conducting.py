@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from lrdp.errors import InvalidInput, LrdpError
 from lrdp.experiments.study.cells import Cell, Record, Results
 from lrdp.experiments.study.processes import one_thread, run_alone
-from lrdp.experiments.study.store import Store, write, write_json
+from lrdp.experiments.study.store import CellStore, write, write_json
 from lrdp.experiments.study.surroundings import surroundings
 
 Rows = Sequence[Mapping[str, Any]]
@@ -71,7 +71,7 @@ def conduct(study: Study, places: Places, jobs: int, observe: Observe) -> list[P
     Raises:
         InvalidInput: if cells failed; those that did not are kept.
     """
-    store, results = Store(places.results), Results()
+    store, results = CellStore(places.results), Results()
     for stage in study.stages:
         cells = stage(results)
         kept = {cell.key: result for cell in cells if (result := store.load(cell)) is not None}
@@ -84,7 +84,7 @@ def conduct(study: Study, places: Places, jobs: int, observe: Observe) -> list[P
 
 
 def _finished(
-    study: Study, cells: Sequence[Cell], places: Places, jobs: int, store: Store, observe: Observe
+    study: Study, cells: Sequence[Cell], places: Places, jobs: int, store: CellStore, observe: Observe
 ) -> Iterator[tuple[str, Record]]:
     failed: list[tuple[Cell, BaseException]] = []
     for cell, outcome in _outcomes(study, cells, places, jobs):

@@ -15,7 +15,7 @@ FORMAT: Final = 1
 _MOST_BYTES: Final = 64 << 20
 
 
-class Store:
+class CellStore:
     """A folder of finished cells. Whoever runs the study again goes on where it was."""
 
     def __init__(self, folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lrdp.experiments.study.pictures import COLOURS, MARKERS, saved
-from lrdp.experiments.utility.settings import Settings
+from lrdp.experiments.utility.settings import UtilitySettings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 
-def drawn(settings: Settings, rows: Sequence[Row], folder: Path) -> list[Path]:
+def drawn(settings: UtilitySettings, rows: Sequence[Row], folder: Path) -> list[Path]:
     """A picture for each figure that tasks name, and where it was written."""
     figures: dict[str, list[str]] = {}
     for name, task in settings.chosen_tasks.items():
@@ -23,7 +23,7 @@ def drawn(settings: Settings, rows: Sequence[Row], folder: Path) -> list[Path]:
     return [path for figure, tasks in figures.items() for path in _figure(settings, rows, folder / figure, tasks)]
 
 
-def _figure(settings: Settings, rows: Sequence[Row], stem: Path, tasks: Sequence[str]) -> Sequence[Path]:
+def _figure(settings: UtilitySettings, rows: Sequence[Row], stem: Path, tasks: Sequence[str]) -> Sequence[Path]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.2 * len(tasks), 4.0), layout="constrained")
@@ -37,7 +37,7 @@ def _figure(settings: Settings, rows: Sequence[Row], stem: Path, tasks: Sequence
     return saved(figure, stem.with_name(f"utility-{stem.name}"))
 
 
-def _panel(panel: Axes, settings: Settings, rows: Sequence[Row]) -> None:
+def _panel(panel: Axes, settings: UtilitySettings, rows: Sequence[Row]) -> None:
     """Bars are one standard deviation over seeds; lines are moved apart a little, so that bars can be told apart."""
     for place, (name, method) in enumerate(settings.chosen_methods.items()):
         own = [row for row in rows if row["method"] == name]

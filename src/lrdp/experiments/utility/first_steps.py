@@ -21,7 +21,7 @@ from lrdp.experiments.models import trained_size
 from lrdp.experiments.models.signal import noise_in_clip_norms
 from lrdp.experiments.study import Cell, Places, Results
 from lrdp.experiments.utility.mechanisms import calibrated
-from lrdp.experiments.utility.plan import Plan
+from lrdp.experiments.utility.plan import UtilityPlan
 from lrdp.experiments.utility.shares import Holdings, holdings, loaded
 from lrdp.experiments.utility.training import run_in_process
 from lrdp.federation.layout import Layout
@@ -34,7 +34,7 @@ _HOUR: Final = 3600
 class FirstSteps:
     """``settings.steps`` steps of one method, and the noise of all of them at every ε."""
 
-    plan: Plan
+    plan: UtilityPlan
 
     @property
     def name(self) -> str:

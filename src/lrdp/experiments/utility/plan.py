@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from lrdp.experiments.study import Cell, Results
 from lrdp.experiments.utility.mechanisms import step_of
-from lrdp.experiments.utility.settings import Method, Settings, Subject
+from lrdp.experiments.utility.settings import Method, UtilitySettings, UtilityTask
 from lrdp.experiments.utility.tuning import best_rate
 
 NAME: Final = "utility"
 
 
 @dataclass(frozen=True)
-class Plan:
+class UtilityPlan:
     """The cells of each stage, named once those before are done."""
 
-    settings: Settings
+    settings: UtilitySettings
 
     def data(self, _: Results | None = None) -> list[Cell]:
         """How large each data set is: its features are computed here, if they are not there yet."""
@@ -168,7 +168,7 @@ class Plan:
     def _sampling(self, line: tuple[str, str, float]) -> str:
         return self.settings.methods[line[1]].sampling
 
-    def _length(self, subject: Subject) -> dict[str, int]:
+    def _length(self, subject: UtilityTask) -> dict[str, int]:
         """All rounds, or the first so many steps of them."""
         rounds, local = self.settings.rounds_of(subject), subject.local_steps
         most = self.settings.steps

@@ -14,7 +14,7 @@ from lrdp.experiments.utility.tuning import check_tuning_seeds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class UtilityTask:
     """What is learned: a data set, a model, and how long it is trained; ``figure`` is where its panel stands.
 
     ``rates`` are the learning rates that every method is tried with: public, and the same for all. They are tried at
@@ -73,7 +73,7 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class UtilitySettings:
     """``baseline`` is the method that gaps are taken to. ``tuning_seeds`` are none of ``seeds``.
 
     Args:
@@ -94,7 +94,7 @@ class Settings:
     seeds: tuple[int, ...]
     tuning_seeds: tuple[int, ...]
     baseline: str
-    tasks: Mapping[str, Subject]
+    tasks: Mapping[str, UtilityTask]
     methods: Mapping[str, Method]
     models: Mapping[str, Mapping[str, Any]]
     name: str = "utility"
@@ -113,7 +113,7 @@ class Settings:
     as_read: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def chosen_tasks(self) -> dict[str, Subject]:
+    def chosen_tasks(self) -> dict[str, UtilityTask]:
         names = [name for name in self.only_tasks or self.tasks if self.tasks[name].model in self._chosen_models]
         return {name: self.tasks[name] for name in names}
 
@@ -125,19 +125,19 @@ class Settings:
     def chosen_methods(self) -> dict[str, Method]:
         return {name: self.methods[name] for name in self.only_methods or self.methods}
 
-    def model_of(self, task: Subject) -> Mapping[str, Any]:
+    def model_of(self, task: UtilityTask) -> Mapping[str, Any]:
         """The entry of the model that is trained."""
         return self.models[self.model or task.model]
 
-    def rounds_of(self, task: Subject) -> int:
+    def rounds_of(self, task: UtilityTask) -> int:
         """How many are planned, and so how much noise there is."""
         return self.rounds or task.rounds
 
-    def rates_of(self, task: Subject) -> tuple[float, ...]:
+    def rates_of(self, task: UtilityTask) -> tuple[float, ...]:
         """The learning rates that are tried."""
         return task.rates[: self.rates or None]
 
-    def methods_of(self, task: Subject) -> dict[str, Method]:
+    def methods_of(self, task: UtilityTask) -> dict[str, Method]:
         """Those that a task is run with."""
         return {name: each for name, each in self.chosen_methods.items() if name in (task.methods or self.methods)}
 
@@ -145,7 +145,7 @@ class Settings:
         """Those at which it is run; 0 stands for no privacy."""
         return _among(self.epsilons, method.epsilons) if method.private else (0.0,)
 
-    def shown_epsilons(self, task: Subject) -> tuple[float, ...]:
+    def shown_epsilons(self, task: UtilityTask) -> tuple[float, ...]:
         """Those at which anything of a task is run."""
         return _among(self.epsilons, task.epsilons)
 
@@ -157,13 +157,13 @@ def _among(all_of_them: tuple[float, ...], only: tuple[float, ...]) -> tuple[flo
     return tuple(each for each in all_of_them if each in (only or all_of_them))
 
 
-def read(tables: Mapping[str, Any]) -> Settings:
+def read(tables: Mapping[str, Any]) -> UtilitySettings:
     """The settings of these tables, names of entries checked.
 
     Raises:
         InvalidInput: for a name that no table has, and for a tuning seed that is among the others.
     """
-    found = decoded(Settings, {**_fitted(tables), "as_read": dict(tables)}, "utility")
+    found = decoded(UtilitySettings, {**_fitted(tables), "as_read": dict(tables)}, "utility")
     methods = {*found.only_methods, *(each.rates_of for each in found.methods.values() if each.rates_of)}
     methods |= {name for task in found.tasks.values() for name in task.methods}
     _known("only_tasks", found.only_tasks, found.tasks)

@@ -12,7 +12,7 @@ from lrdp.experiments.utility.drawing import drawn
 from lrdp.experiments.utility.engines import ENGINES
 from lrdp.experiments.utility.first_steps import FirstSteps, measured, noise
 from lrdp.experiments.utility.mechanisms import check_parts, part
-from lrdp.experiments.utility.plan import Plan
+from lrdp.experiments.utility.plan import UtilityPlan
 from lrdp.experiments.utility.settings import read
 from lrdp.experiments.utility.table import rows
 from lrdp.experiments.utility.trainees import choice_of
@@ -28,14 +28,14 @@ def study(tables: Mapping[str, Any]) -> Study:
         part(ENGINES, method.engine, "engine")
     for entry in settings.models.values():
         choice_of(entry)
-    return FirstSteps(Plan(settings)) if settings.steps else Utility(Plan(settings))
+    return FirstSteps(UtilityPlan(settings)) if settings.steps else Utility(UtilityPlan(settings))
 
 
 @dataclass(frozen=True)
 class Utility:
     """Accuracy against ε."""
 
-    plan: Plan
+    plan: UtilityPlan
 
     @property
     def name(self) -> str:

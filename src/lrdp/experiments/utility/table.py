@@ -7,12 +7,12 @@ from statistics import fmean
 from typing import Any
 
 from lrdp.experiments.study import Results
-from lrdp.experiments.utility.plan import Plan, rows_of
+from lrdp.experiments.utility.plan import UtilityPlan, rows_of
 from lrdp.experiments.utility.settings import Method
 from lrdp.experiments.utility.statistics import error_of_test_set, gap, spread
 
 
-def rows(plan: Plan, results: Results) -> list[dict[str, Any]]:
+def rows(plan: UtilityPlan, results: Results) -> list[dict[str, Any]]:
     """All of them. What has no privacy is run once, and stands at every ε."""
     return [
         _row(plan, results, (task, name, epsilon), shown)
@@ -22,7 +22,7 @@ def rows(plan: Plan, results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def _shown(plan: Plan, task: str, method: Method, epsilon: float) -> Iterator[float]:
+def _shown(plan: UtilityPlan, task: str, method: Method, epsilon: float) -> Iterator[float]:
     yield from (epsilon,) if method.private else plan.settings.shown_epsilons(plan.settings.tasks[task])
 
 
@@ -32,7 +32,7 @@ def by_seed(results: Results, task: str, method: str, epsilon: float) -> dict[in
     return {cell["seed"]: 100 * result["test"] for cell, result in found}
 
 
-def _row(plan: Plan, results: Results, line: tuple[str, str, float], shown: float) -> dict[str, Any]:
+def _row(plan: UtilityPlan, results: Results, line: tuple[str, str, float], shown: float) -> dict[str, Any]:
     task, name, epsilon = line
     found = list(results.where(stage="final", task=task, method=name, epsilon=epsilon))
     scores = by_seed(results, *line)
@@ -64,7 +64,7 @@ def _row(plan: Plan, results: Results, line: tuple[str, str, float], shown: floa
 
 
 def _gap(
-    plan: Plan, results: Results, line: tuple[str, str, float], shown: float, scores: dict[int, float]
+    plan: UtilityPlan, results: Results, line: tuple[str, str, float], shown: float, scores: dict[int, float]
 ) -> dict[str, Any]:
     """To the baseline at the same ε; empty where that was not run, or is this one."""
     names = ("gap", "paired_low", "paired_high", "independent_low", "independent_high")
@@ -75,14 +75,16 @@ def _gap(
     return dict(zip(names, (found.mean, *found.paired, *found.independent), strict=True))
 
 
-def _control_gap(plan: Plan, results: Results, line: tuple[str, str, float], scores: dict[int, float]) -> float | None:
+def _control_gap(
+    plan: UtilityPlan, results: Results, line: tuple[str, str, float], scores: dict[int, float]
+) -> float | None:
     """Of a control to the method whose rates it takes, over the seeds that it was run with."""
     other = plan.settings.methods[line[1]].rates_of
     theirs = by_seed(results, line[0], other, line[2]) if other else {}
     return gap(scores, theirs).mean if theirs else None
 
 
-def _noise(plan: Plan, results: Results, line: tuple[str, str, float]) -> dict[str, Any]:
+def _noise(plan: UtilityPlan, results: Results, line: tuple[str, str, float]) -> dict[str, Any]:
     names = ("noise_multiplier", "epsilon_own", "epsilon_rdp", "epsilon_pld", "cut_probability")
     if not line[2]:
         return dict.fromkeys(names)

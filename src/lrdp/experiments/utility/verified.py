@@ -90,7 +90,7 @@ def name_of(number: int) -> str:
 
 
 @dataclass
-class _Watch:
+class _ModelWatch:
     """Keeps the verified models."""
 
     layout: Layout
@@ -124,7 +124,7 @@ def run_with_ledgers(cell: Cell, places: Places, held: Holdings, folder: Path, r
     consortium = found(folder / "consortium", dict.fromkeys(names, _training(cell)))
     _check_noise(cell, consortium)
     first = held.trainee.model()
-    watch = _Watch(Layout.of_model(first))
+    watch = _ModelWatch(Layout.of_model(first))
     terms = Terms(
         identity=consortium.server_identity(),
         registry=consortium.registry(),

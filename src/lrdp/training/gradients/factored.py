@@ -15,7 +15,7 @@ from torch import Tensor
 from lrdp.training.clipping import row_squares
 from lrdp.training.gradients import gram
 from lrdp.training.gradients.dense import multiplied_out
-from lrdp.training.gradients.factors import Indices, Left, Vectors, joined
+from lrdp.training.gradients.factors import Indices, LeftFactors, Vectors, joined
 from lrdp.training.gradients.protocol import CACHED_BYTES, Gradient, Measured, chunks
 from lrdp.training.rounding import Meeting
 
@@ -24,7 +24,7 @@ from lrdp.training.rounding import Meeting
 class Factored:
     """The terms of one weight of shape [height, width]; ``right`` is [rows, terms, width]."""
 
-    left: Left
+    left: LeftFactors
     right: Tensor
     height: int
 

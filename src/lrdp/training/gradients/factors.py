@@ -15,7 +15,7 @@ from lrdp.training.gradients.weighted import add_up, products
 from lrdp.training.rounding import Meeting, meeting
 
 
-class Left(Protocol):
+class LeftFactors(Protocol):
     """The left factors of all terms, [rows, terms, height]."""
 
     @property
@@ -25,7 +25,7 @@ class Left(Protocol):
     def meeting(self, right: Tensor) -> Meeting:
         """Which rows may be added up together."""
 
-    def part(self, chosen: slice) -> Left:
+    def part(self, chosen: slice) -> LeftFactors:
         """Those of some rows."""
 
     def squares(self) -> Tensor:
@@ -166,7 +166,7 @@ def _unique(values: Tensor) -> tuple[Tensor, Tensor]:
     return found
 
 
-def joined(vectors: Sequence[Tensor], indices: Sequence[Tensor]) -> Left:
+def joined(vectors: Sequence[Tensor], indices: Sequence[Tensor]) -> LeftFactors:
     """All terms in one: the vectors, then the indices; either may be missing."""
     if not indices:
         return Vectors(torch.cat(list(vectors), 1))
