@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from lrdp.accounting import (
     Adjacency,
@@ -21,8 +20,7 @@ from lrdp.accounting import (
     least_noise,
 )
 from lrdp.errors import InvalidInput
-
-_OPACUS_TOLERANCE: Final = 1e-3  # on ε: the search takes the side that keeps the budget
+from lrdp.experiments.utility import opacus_noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,26 +98,13 @@ def _own(accountant: RenyiAccountant | PldAccountant) -> Search:
 
 def _opacus(kind: str) -> Search:
     def search(mechanism: SampledGaussian, steps: int, budget: Budget) -> Kept:
-        from opacus.accountants import create_accountant
-        from opacus.accountants.utils import get_noise_multiplier
-
         if not isinstance(mechanism, PoissonGaussian):
             raise InvalidInput(
                 f"Opacus accounts for Poisson sampling only, got {mechanism.name}: what it would say of another is "
                 f"no bound; nothing was run."
             )
-        with warnings.catch_warnings(action="ignore"):  # at the edge of its grid, which its search always visits
-            sigma = get_noise_multiplier(
-                target_epsilon=budget.epsilon,
-                target_delta=budget.delta,
-                sample_rate=mechanism.probability,
-                steps=steps,
-                accountant=kind,
-                epsilon_tolerance=_OPACUS_TOLERANCE,
-            )
-            accountant: Any = create_accountant(kind)
-            accountant.history = [(sigma, mechanism.probability, steps)]
-            return float(sigma), float(accountant.get_epsilon(budget.delta))
+        sigma = opacus_noise.least(mechanism.probability, steps, budget, kind)
+        return sigma, opacus_noise.spent(sigma, mechanism.probability, steps, budget.delta, kind)
 
     return search
 
