@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord
 from lrdp.accounting import Budget, Training
 from lrdp.experiments.models.vgg11 import vgg11
 from lrdp.federation import Consortium, InProcessGrid, LocalTask, Node, RoundReport, Terms, VerifiedAverage, found
-from lrdp.federation.forwarding import guarded_client_app
+from lrdp.federation.client.forwarding import guarded_client_app
 from lrdp.training import CrossEntropy, Execution, TensorRecords
 
 CLIENTS, RECORDS, BATCH, MICRO_BATCH = 3, 300, 128, 32

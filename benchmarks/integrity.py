@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from lrdp.federation.archive import Archive
-from lrdp.federation.coordinator import Coordinator
-from lrdp.federation.layout import Layout, pack_values
-from lrdp.federation.messages import Done, Hello
+from lrdp.federation.server.archive import Archive
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.wire.layout import Layout, pack_values
+from lrdp.federation.wire.questions import Contributed, Hello
 from lrdp.integrity import client, server
 from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.exact import ExactClient, ExactServer, exact_client, session_key
@@ -269,15 +269,15 @@ def coordinator_ns(setting: Scene, count: int, repeats: int) -> float:
     idle = server.start(setting.server, SketchServer(), setting.session, setting.model)
     body, position, times = pack_values(values, setting.point), idle.position, []
     with tempfile.TemporaryDirectory() as folder:
-        archive, session_key = Archive(Path(folder), setting.session), Hello(session=b"", nonce=b"", layout=b"")
-        served = Coordinator(idle, session_key, Layout(()), archive)
+        archive, hello = Archive(Path(folder), setting.session), Hello(session=b"", nonce=b"", layout=b"")
+        served = Coordinator(idle, hello, Layout(()), archive)
         for turn in range(2 + repeats):  # after two rounds no more memory is needed
             served.invite([one.name for one in people], None)
             wire, dones = Wire(position), []
             for one in people:
                 bound = pledge(position, one, commitment(position, one.name, bytes(32), values))
                 update = wire.update(CommittedUpdate(pledge=bound, nonce=bytes(32), values=values))
-                dones.append(Done(trained_from=turn, head="", update=update, values=body))
+                dones.append(Contributed(trained_from=turn, head="", update=update, values=body))
             taken, _ = timed(partial(list, map(served.take, dones)))
             announced, (announcement, _) = timed(served.announce)
             publish = wire.read_publish(announcement.publish, announcement.aggregate or b"")

@@ -22,8 +22,8 @@ from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Fleet, Trainin
 from lrdp.ledger import Ledger, ReceivedModel, Request, SigningKey, events, read_policy
 from lrdp.ledger.chain import link
 from lrdp.ledger.choice import SPREAD
-from lrdp.ledger.export import verify
-from lrdp.ledger.fleet import FleetBooks, view
+from lrdp.ledger.export import verify_export
+from lrdp.ledger.fleet import FleetBooks, fleet_view
 from lrdp.ledger.policy import Holder
 from lrdp.ledger.starting import Home, write_policy
 from lrdp.ledger.store import Store
@@ -132,9 +132,9 @@ def measure(charges: int, entries: int, clients: int) -> dict[str, float]:
         folder = Path(name)
         path = long_ledger(folder, entries)
         size = os.path.getsize(path)  # noqa: PTH202 - one call
-        verified = timed(lambda: verify(path))
+        verified = timed(lambda: verify_export(path))
         fleet_of(clients).save(folder / "fleet.npz")
-        fleet = timed(lambda: view(FleetBooks.load(folder / "fleet.npz")).next_to_run_out(20))
+        fleet = timed(lambda: fleet_view(FleetBooks.load(folder / "fleet.npz")).next_to_run_out(20))
     return {
         "charge_p50_ms": round(float(np.percentile(times, 50)), 2),
         "charge_p99_ms": round(float(np.percentile(times, 99)), 2),

@@ -25,7 +25,7 @@ from torch import nn
 
 from lrdp.accounting import Budget, Mechanism, Training
 from lrdp.federation import Consortium, InProcessGrid, Node, RoundReport, Terms, VerifiedAverage, found
-from lrdp.federation.app import private_client_app
+from lrdp.federation.client.app import private_client_app
 from lrdp.integrity import keys
 from lrdp.integrity.history import Audit, audit
 from lrdp.integrity.session import FEWEST

@@ -21,11 +21,11 @@ from lrdp.commands.fleet import reports_in
 from lrdp.commands.integrity import _lines, _read_registry
 from lrdp.commands.ledger import _read_head
 from lrdp.errors import InvalidInput, LrdpError
-from lrdp.federation.archive import Archive
-from lrdp.federation.standing import Standing
+from lrdp.federation.client.standing import Standing
+from lrdp.federation.server.archive import Archive
 from lrdp.integrity import keys
 from lrdp.ledger import SigningKey, read_policy
-from lrdp.ledger.export import verify
+from lrdp.ledger.export import verify_export
 from lrdp.ledger.fleet import FleetBooks
 from lrdp.ledger.starting import Home
 from lrdp.ledger.store import Store
@@ -33,7 +33,7 @@ from lrdp.ledger.store import Store
 READERS: dict[str, Callable[[Path], object]] = {
     "policy": read_policy,
     "ledger": Store,
-    "ledger or export": verify,
+    "ledger or export": verify_export,
     "ledger's key": SigningKey.read,
     "identity": keys.load,
     "registry": _read_registry,

@@ -3,14 +3,18 @@
 import ast
 import subprocess
 import sys
+from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import lrdp.accounting
 from lrdp import errors
 
 SOURCE = Path(errors.__file__).parent
+ROOMS = ("accounting", "ledger", "training", "integrity")
+ANNEXES = {"lrdp.training.research", "lrdp.training.loading"}
+"""Modules that are entered by their own name: seeded randomness, which few may import, and what reads a user's code."""
 HEAVY = ("torch", "flwr", "numba", "opacus", "dp_accounting", "matplotlib", "sklearn")
 
 
@@ -35,10 +39,11 @@ def test_no_check_vanishes_under_python_minus_o(path):
     assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
 
 
-def test_every_public_name_exists_and_is_sorted():
-    names = lrdp.accounting.__all__
-    assert names == sorted(names)
-    assert all(hasattr(lrdp.accounting, name) for name in names)
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_public_name_exists_once(room):
+    found = import_module(f"lrdp.{room}")
+    assert len(found.__all__) == len(set(found.__all__))
+    assert [name for name in found.__all__ if not hasattr(found, name)] == []
 
 
 def test_every_error_has_an_exit_code_of_the_contract_and_stands_in_the_tree():
@@ -49,3 +54,48 @@ def test_every_error_has_an_exit_code_of_the_contract_and_stands_in_the_tree():
         if kind.__module__ == errors.__name__:
             assert kind.exit_code in {1, 2, 3, 4, 5, 6}
             assert kind.__name__ in (errors.__doc__ or "")
+
+
+def trees():
+    return {path.relative_to(SOURCE): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
+
+
+def test_no_class_name_stands_for_two_things():
+    homes = defaultdict(list)
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(str(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def through_the_wall(path, tree):
+    """Imports of another room's modules that do not go through its ``__init__``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module not in ANNEXES:
+            package, *inside = node.module.split(".")
+            if package == "lrdp" and len(inside) > 1 and inside[0] in ROOMS and inside[0] != path.parts[0]:
+                yield f"{path}: {node.module}"
+
+
+def test_other_rooms_are_entered_through_their_front_door():
+    assert [found for path, tree in trees().items() for found in through_the_wall(path, tree)] == []
+
+
+def test_control_a_way_through_the_wall_is_seen():
+    tree = ast.parse("from lrdp.ledger.books import Books")
+    assert list(through_the_wall(Path("report/statement.py"), tree))
+    assert not list(through_the_wall(Path("ledger/store.py"), tree))
+
+
+def test_every_file_can_be_read_in_one_sitting():
+    sizes = sorted(len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCE.rglob("*.py"))
+    assert sizes[len(sizes) // 2] <= 110
+    assert sizes[-1] <= 303  # ledger.py is to be parted
+
+
+def test_shipped_servers_do_not_cheat():
+    words = [
+        path for path in (SOURCE / "federation").rglob("*.py") if "cheat" in path.read_text(encoding="utf-8").lower()
+    ]
+    assert words == []

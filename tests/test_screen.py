@@ -17,7 +17,7 @@ from integrity.parties import federation, honest_round, identity
 from ledger.worlds import POLICY, World, request, round_trip
 from lrdp.cli import main
 from lrdp.commands import guard, output
-from lrdp.federation.progress import RoundReport
+from lrdp.federation.server.round_report import RoundReport
 from lrdp.integrity import history
 from lrdp.integrity.cards import card, registry_record
 from lrdp.ledger import records

@@ -17,9 +17,9 @@ from lrdp.experiments.utility.plan import NAME
 from lrdp.experiments.utility.shares import holdings
 from lrdp.experiments.utility.training import run_in_process, tail_average, trained
 from lrdp.experiments.utility.verified import run_with_ledgers, verified
-from lrdp.federation import simulation
-from lrdp.federation.layout import Layout
-from lrdp.federation.simulation import in_one_process
+from lrdp.federation.local import simulation
+from lrdp.federation.local.simulation import in_one_process
+from lrdp.federation.wire.layout import Layout
 
 
 @pytest.fixture

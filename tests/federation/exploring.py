@@ -24,26 +24,29 @@ from typing import Any
 
 import numpy as np
 
-from lrdp.federation.catching_up import last_verified, run_identifier
-from lrdp.federation.client import Made, Participant
-from lrdp.federation.frames import Frame
-from lrdp.federation.layout import Layout, pack_values, raw, unpack_values
-from lrdp.federation.messages import (
+from lrdp.federation.client.catching_up import last_verified
+from lrdp.federation.client.participant import Participant
+from lrdp.federation.client.paying import Made, Payer
+from lrdp.federation.client.requests import requested
+from lrdp.federation.client.standing import Standing
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.layout import Layout, pack_values, raw, unpack_values
+from lrdp.federation.wire.orders import Order
+from lrdp.federation.wire.questions import (
     Accepted,
     Announcement,
+    CatchUp,
     Closing,
+    Contribute,
+    Contributed,
     Decline,
-    Done,
     Hello,
     OwnTag,
     Question,
-    Work,
     read_message,
     to_frame,
 )
-from lrdp.federation.orders import Order
-from lrdp.federation.pins import sign_order, sign_session
-from lrdp.federation.standing import Standing
+from lrdp.federation.wire.signing import run_identifier, sign_order, sign_session
 from lrdp.integrity import (
     FixedPoint,
     Header,
@@ -101,12 +104,12 @@ class Books:
         pass
 
 
-class Trainee(Participant):
-    """A client whose updates are made of its name and the question: everything else is as it is."""
+class Drawn(Payer):
+    """Makes updates of the client's name and the question."""
 
-    def _made(self, ledger: Any, order: Order, ready: client.Ready) -> Made:
-        request = order.request(self._home.policy(), ready.position, ready.model)
-        drawn = sha256(f"{self._home.identity().name}/{request.key}".encode()).digest()
+    def trained(self, ledger: Any, order: Order, ready: client.Ready) -> Made:
+        request = requested(order, self.home.policy(), ready.position, ready.model)
+        drawn = sha256(f"{self.home.identity().name}/{request.key}".encode()).digest()
         values = np.frombuffer(drawn[: POINT.size], np.int8).astype("<i4")
         return Made(
             Reply(charge=ledger.charge_of(request.key), body=pack_values(values, POINT), head="head"),
@@ -282,16 +285,19 @@ class Explorer:
             self._steps[key] = after, self._fact(name, before.state, answer, self._disks[after].state)
         return self._steps[key]
 
-    def _participant(self, name: str, home: Path) -> Trainee:
+    def _participant(self, name: str, home: Path) -> Participant:
         """A new process."""
         around: Any = SimpleNamespace(
             folder=home,
+            standing=home / "session",
             policy=lambda: self._cast.policies[name],
             identity=lambda: self._cast.identities[name],
             ledger=lambda: Books(home / "books"),
         )
         bench: Any = SimpleNamespace(layout=LAYOUT, set_up=lambda _policy: None)
-        return Trainee(around, bench)
+        made = Participant(around, bench)
+        made._payer = Drawn(around, bench)  # everything else is as it is
+        return made
 
     def _kept(self, name: str, files: Mapping[str, bytes], state: ClientState | None) -> int:
         """The number of a disk. Which vector lies in which file, and in which order sessions were left, is all one."""
@@ -308,7 +314,7 @@ class Explorer:
         return self._numbers[key]
 
     def _fact(self, name: str, before: Any, answer: Any, after: Any) -> Fact | None:
-        if isinstance(answer, Done):
+        if isinstance(answer, Contributed):
             position = after.begun.ready.position
             update = Wire(position).read_update(answer.update, raw(unpack_values(answer.values or b"", POINT)))
             values = tuple(update.values.tolist())
@@ -347,7 +353,9 @@ class Explorer:
             train = replace(unsigned, signature=self._cast.server.sign(b"train/v1", unsigned.unsigned))
             order = Order(steps=1, renewal=renewal or None).encode()
             signature = sign_order(self._cast.server, position, order)
-            work = Work(order=order, signature=signature, train=Wire(position).train(train), model=model)
+            invitation = Wire(position).train(train)
+            since = CatchUp(model=model)
+            work = Contribute(order=order, signature=signature, invitation=invitation, since=since)
             yield ("order", position.head, attempt, renewal), work
 
     def _rosters(self, name: str) -> list[tuple[str, ...]]:
@@ -411,7 +419,8 @@ class Explorer:
                 )
                 model = raw(self._models[header.next_model])
                 label = ("receipt", header.digest, tuple(sorted(accepts)))
-                yield label, Work(order=b"-", receipts=(receipt.encode(),), model=model)
+                since = CatchUp(receipts=(receipt.encode(),), model=model)
+                yield label, Contribute(order=b"-", signature=b"", invitation=b"", since=since)
 
     # ---------------------------------------- what must never be
     def _violation(self, here: tuple[int, ...]) -> str:

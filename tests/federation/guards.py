@@ -13,11 +13,11 @@ from pathlib import Path
 from threading import Thread
 
 from lrdp.federation import Consortium, found
-from lrdp.federation.client import Participant
-from lrdp.federation.guard import Guard, Ward, inspected
-from lrdp.federation.home import ClientHome
-from lrdp.federation.sockets import listening
-from lrdp.federation.task import LocalTask
+from lrdp.federation.client.guard import Guard, Ward, inspected
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.local_task import LocalTask
+from lrdp.federation.client.participant import Participant
+from lrdp.federation.wire.sockets import listening
 from lrdp.training import CrossEntropy
 
 from .worlds import TRAINING, hospitals, model, records

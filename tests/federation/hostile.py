@@ -13,23 +13,26 @@ import numpy as np
 from flwr.app import Message, RecordDict
 
 from lrdp.federation import Order
-from lrdp.federation.coordinator import Coordinator
-from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.frames import Frame
-from lrdp.federation.messages import (
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.wire.flower import from_message, to_records
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.questions import (
     NOWHERE,
     Accepted,
     Answer,
+    CatchUp,
+    Contribute,
+    Contributed,
+    Count,
     Decline,
-    Done,
     Here,
     OwnTag,
     Question,
-    Work,
+    TrainAhead,
     read_message,
     to_frame,
 )
-from lrdp.federation.pins import sign_order
+from lrdp.federation.wire.signing import sign_order
 from lrdp.integrity import Identity, Position, Session, Train, Verdict, Wire, genesis, server
 from lrdp.integrity.fixed_point import MODEL, Model, model_hash
 from lrdp.ledger import Books, Refusal
@@ -82,11 +85,12 @@ class Stage:
 
     def signed(self, question: Question) -> Question:
         """The same question; whatever it orders, the server stands by it."""
-        if not isinstance(question, Work) or not question.order:
+        if not isinstance(question, Contribute | TrainAhead | Count):
             return question
         position = self.coordinator._idle.position
-        if question.model is not None and not question.receipts:
-            position = self._beginning(np.frombuffer(question.model, dtype=MODEL))
+        since = question.since
+        if since.model is not None and not since.receipts:
+            position = self._beginning(np.frombuffer(since.model, dtype=MODEL))
         return replace(question, signature=sign_order(self.identity, position, question.order))
 
     def _beginning(self, model: Model) -> Position:
@@ -100,15 +104,15 @@ class Stage:
             assert isinstance(here, Here), (name, here)
             self.coordinator.greet(here)
 
-    def invitation(self, order: Order = HONEST) -> Work:
+    def invitation(self, order: Order = HONEST) -> Contribute:
         """What an honest server would send the victim now."""
         return self.coordinator.invite(self.names, order)[VICTIM]
 
     def gather(self, order: Order = HONEST) -> None:
         for name, work in self.coordinator.invite(self.names, order).items():
             done = self.ask(work, name)
-            assert isinstance(done, Done), (name, done)
-            self.coordinator.reached(name, done)
+            assert isinstance(done, Contributed), (name, done)
+            self.coordinator.reached(name, done.head)
             self.coordinator.take(done)
 
     def publish(self) -> None:
@@ -144,7 +148,7 @@ class Stage:
         signature = (signer or self.identity).sign(b"train/v1", changed.unsigned)
         return self.wire.train(replace(changed, signature=signature))
 
-    def from_model(self, model: Model) -> Work:
+    def from_model(self, model: Model) -> Contribute:
         """An invitation to a session's first round on any model, signed for the history that begins with it."""
         position = self._beginning(model)
         train = Train(
@@ -152,7 +156,8 @@ class Stage:
         )
         signature = self.identity.sign(b"train/v1", train.unsigned)
         signed = Wire(position).train(replace(train, signature=signature))
-        return Work(order=HONEST.encode(), train=signed, model=model.tobytes())
+        since = CatchUp(model=model.tobytes())
+        return Contribute(order=HONEST.encode(), signature=b"", invitation=signed, since=since)
 
     # ---------------------------------------- the books
     def books(self, name: str = VICTIM) -> Books:
@@ -205,6 +210,16 @@ def answer_in(reply: Message) -> Answer:
         assert answer.code in CODES
         assert not given.bodies
     return answer
+
+
+def shown(work: Contribute, **changes: Any) -> Contribute:
+    """The same work for a client that is brought up to date otherwise."""
+    return replace(work, since=replace(work.since, **changes))
+
+
+def ordering(work: Contribute, order: bytes) -> Contribute | Count:
+    """The same with another order; one that counts is asked as a count."""
+    return Count(order=order, signature=b"", since=work.since) if b"metrics" in order else replace(work, order=order)
 
 
 def raw_order(**given: Any) -> bytes:

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from lrdp.federation import InProcessGrid, Node, Terms, VerifiedAverage, found, private_client_app
-from lrdp.federation.layout import Layout
+from lrdp.federation.wire.layout import Layout
 from lrdp.training import NamedCrossEntropy, Padded
 
 from .worlds import RECORDS, TRAINING, hospitals

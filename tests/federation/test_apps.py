@@ -154,8 +154,8 @@ def test_a_server_cannot_tell_the_app_which_policy_counts(consortium):
 import sys
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
-from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.messages import Hello, read_message, to_frame
+from lrdp.federation.wire.flower import from_message, to_records
+from lrdp.federation.wire.questions import Hello, read_message, to_frame
 from digits_app.client_app import app
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 hello = Message(to_records(to_frame(Hello(session=b"", nonce=b"", layout=b""))), 7, "query")

@@ -9,10 +9,10 @@ from federation.worlds import TRAINING, World, initial, world
 from lrdp.accounting import Budget, Training
 from lrdp.errors import InvalidInput
 from lrdp.federation import BufferedAverage, Order, Terms
-from lrdp.federation.courier import Courier
-from lrdp.federation.flower import from_message
-from lrdp.federation.messages import Done, OwnTag, read_message
-from lrdp.federation.rounds import gathered, settled
+from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.settling import gathered, settled
+from lrdp.federation.wire.flower import from_message
+from lrdp.federation.wire.questions import OwnTag, TrainedAhead, read_message
 from lrdp.ledger import State
 
 
@@ -94,7 +94,7 @@ def test_an_update_that_took_part_in_a_verified_round_is_not_given_again(tmp_pat
     courier = Courier(place.grid, coordinator, 5)
     names = courier.present()
     for name, done in courier.exchange({name: coordinator.order_ahead(name, Order()) for name in names}).items():
-        coordinator.reached(name, done)
+        coordinator.reached(name, done.head)
     report = gathered(coordinator, courier.exchange(coordinator.invite(names, None)))
     assert settled(coordinator, courier, report).verified
     again = courier.exchange(coordinator.invite(names, None))
@@ -102,15 +102,15 @@ def test_an_update_that_took_part_in_a_verified_round_is_not_given_again(tmp_pat
 
 
 def test_nothing_of_an_update_leaves_before_its_round(tmp_path: Path) -> None:
-    early: list[Done] = []
+    early: list[Message] = []
 
     def watch(message: Message) -> Message:
-        answer = read_message(from_message(message))
-        if isinstance(answer, Done) and not answer.update:
-            early.append(answer)
+        if isinstance(read_message(from_message(message)), TrainedAhead):
+            early.append(message)
         return message
 
     place = world(tmp_path, 4, after=watch)
     buffered(place).start(place.grid, initial(), num_rounds=2, timeout=5)
     assert early
-    assert all(answer.values is None for answer in early)
+    sizes = [from_message(message).sizes for message in early]
+    assert all(len(parts) == 1 for parts in sizes), "a head, and no vector"

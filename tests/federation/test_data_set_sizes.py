@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,17 @@ from torch import Tensor
 
 from lrdp.accounting import FixedSizeGaussian, Mechanism, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
-from lrdp.federation.client import Participant
-from lrdp.federation.frames import Frame
-from lrdp.federation.guard import Ward, inspected
-from lrdp.federation.home import ClientHome
-from lrdp.federation.messages import Decline, Done, Here, Question, read_message, to_frame
-from lrdp.federation.task import LocalTask, Workbench
+from lrdp.federation.client.guard import Ward, inspected
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.local_task import LocalTask, Workbench
+from lrdp.federation.client.participant import Participant
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.questions import Contributed, Decline, Here, Question, read_message, to_frame
 from lrdp.ledger import Refusal
 from lrdp.training import CrossEntropy, Dataset
 from lrdp.training.sampling import check_room, sampler_for
 
-from .hostile import HONEST, VICTIM, Stage, change_policy, raw_order, stage
+from .hostile import HONEST, VICTIM, Stage, change_policy, ordering, raw_order, stage
 from .worlds import TRAINING, model
 
 STATED = TRAINING.dataset_size
@@ -88,7 +87,7 @@ def questions(made: Stage) -> list[Question]:
     """A greeting, an update, one that is refused, and a count."""
     hello, work = made.coordinator.hello, made.invitation()
     orders = [HONEST.encode(), raw_order(steps=4), raw_order(metrics=["correct"])]
-    return [hello, *(made.signed(replace(work, order=order)) for order in orders)]
+    return [hello, *(made.signed(ordering(work, order)) for order in orders)]
 
 
 @pytest.fixture
@@ -110,7 +109,7 @@ def test_replies_are_the_same_whether_records_at_the_bound_are_there_or_not(gree
         found.append(([seen(first), *(seen(twin.ask(question)) for question in asked[1:])], twin.charges()))
     assert found[0] == found[1] == found[2]
     (greeting, update, refused, count), charged = found[0]
-    assert (greeting[0], update[0], refused[:2], count[0]) == ("Here", "Done", ("Declined", "steps"), "Done")
+    assert (greeting[0], update[0], refused[:2], count[0]) == ("Here", "Contributed", ("Decline", "steps"), "Counted")
     assert charged == 2
 
 
@@ -119,7 +118,7 @@ def test_control_a_check_in_every_reply_tells_of_a_record(greeted: Stage, monkey
     monkeypatch.setattr(Workbench, "set_up", lambda bench, policy: None)
     _, work, *_ = questions(greeted)
     replies = [seen(Twin(greeted, Shelf(count), f"twin-{count}").ask(work)) for count in (STATED, STATED - 1)]
-    assert [reply[:2] for reply in replies] == [("Done", ""), ("Declined", "invalid")]
+    assert [reply[:2] for reply in replies] == [("Contributed", ""), ("Decline", "invalid")]
 
 
 def test_records_that_are_left_out_are_counted_like_any_other(greeted: Stage) -> None:
@@ -144,7 +143,7 @@ def test_a_policy_that_states_another_size_is_refused_whatever_the_number_of_rec
         for question in questions(made)[:2]:
             assert read_message(participant.handle(to_frame(question))) == Decline(code="dataset-size")
     change_policy(made.world, VICTIM, min_dataset_size=str(STATED))
-    assert isinstance(read_message(participant.handle(to_frame(questions(made)[1]))), Done)
+    assert isinstance(read_message(participant.handle(to_frame(questions(made)[1]))), Contributed)
 
 
 def test_the_refusal_says_to_start_again(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from local_deployment.processes import DeploymentFailed, Processes, free_ports, 
 from lrdp.accounting import Budget, Training  # noqa: E402
 from lrdp.experiments.digits import stated_size  # noqa: E402
 from lrdp.federation import found  # noqa: E402
-from lrdp.federation.home import ClientHome  # noqa: E402
+from lrdp.federation.client.home import ClientHome  # noqa: E402
 from lrdp.integrity import RoundReceipt  # noqa: E402
 from lrdp.integrity.keys import load  # noqa: E402
 

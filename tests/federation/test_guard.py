@@ -11,20 +11,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lrdp.federation import Node, guarded_client_app
-from lrdp.federation.client import most_vectors
-from lrdp.federation.forwarding import forwarded
-from lrdp.federation.frames import MOST_HEAD_BYTES, Frame
-from lrdp.federation.messages import Decline, Done, Here, read_message, to_frame
-from lrdp.federation.sockets import connected, listening, receive, send
+from lrdp.federation.client.forwarding import forwarded
+from lrdp.federation.client.participant import most_vectors
+from lrdp.federation.wire.frames import MOST_HEAD_BYTES, Frame
+from lrdp.federation.wire.questions import Contributed, Decline, Here, read_message, to_frame
+from lrdp.federation.wire.sockets import connected, listening, receive, send
 
 from .guards import guarding, running, site
-from .hostile import HONEST, VICTIM, Stage, pickled, raw_order, stage
+from .hostile import HONEST, VICTIM, Stage, ordering, pickled, raw_order, stage
 from .worlds import world
 
 MAGIC = b"lrdp-guard/1\n"
@@ -75,7 +74,7 @@ def test_what_the_policy_forbids_is_refused_behind_the_socket_too(
     made, _ = guarded
     made.greet()
     before = made.account()
-    assert made.ask(replace(made.invitation(), order=order)) == Decline(code=code)
+    assert made.ask(ordering(made.invitation(), order)) == Decline(code=code)
     assert made.account() == before
 
 
@@ -148,8 +147,8 @@ def test_a_peer_that_never_fetches_its_answer_has_paid_and_gets_the_same_later(t
         with closing(connected(str(path), 5)) as leaving:
             send(leaving, to_frame(work), 5)
         first, second = made.ask(work), made.ask(work)
-    assert isinstance(first, Done)
-    assert isinstance(second, Done)
+    assert isinstance(first, Contributed)
+    assert isinstance(second, Contributed)
     assert bytes(first.values or b"") == bytes(second.values or b"")
     assert made.account()[:2] == (1, HONEST.steps)
 
@@ -169,7 +168,7 @@ def test_a_message_that_memory_does_not_suffice_for_does_not_end_the_guard(
         raise MemoryError
 
     with monkeypatch.context() as broken:
-        broken.setattr("lrdp.federation.guard.receive", out_of_memory)
+        broken.setattr("lrdp.federation.client.guard.receive", out_of_memory)
         assert read_message(forwarded(Frame(b"x"), str(path))) == Decline(code="failed")
     assert isinstance(_hello(made), Here)
 
@@ -215,7 +214,7 @@ def test_the_app_that_forwards_loads_neither_torch_nor_data_code() -> None:
 
 
 def test_the_guard_loads_no_flower() -> None:
-    check = "import sys, lrdp.federation.guard, lrdp.federation.trusted; print('flwr' in sys.modules)"
+    check = "import sys, lrdp.federation.client.guard, lrdp.federation.client.trusted; print('flwr' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
 

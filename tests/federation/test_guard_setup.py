@@ -14,8 +14,8 @@ import pytest
 import lrdp.federation
 from lrdp.cli import main
 from lrdp.errors import InvalidInput
-from lrdp.federation.requirements import require_flower, require_torch
-from lrdp.federation.sockets import listening
+from lrdp.federation.wire.requirements import require_flower, require_torch
+from lrdp.federation.wire.sockets import listening
 from lrdp.ledger import parse_policy
 
 from .guards import Site, site
@@ -269,7 +269,7 @@ def test_a_new_flower_is_taken(version: str) -> None:
 def test_a_missing_flower_or_torch_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match=r"Flower \(flwr\) is missing.*pip install 'lrdp\[flower\]'"):
         require_flower(_missing)
-    monkeypatch.setattr("lrdp.federation.requirements.find_spec", lambda _: None)
+    monkeypatch.setattr("lrdp.federation.wire.requirements.find_spec", lambda _: None)
     with pytest.raises(InvalidInput, match=r"torch is missing.*pip install 'lrdp\[flower\]'"):
         require_torch()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lrdp.federation.messages import Decline, Done, read_message, to_frame
+from lrdp.federation.wire.questions import Contributed, Decline, read_message, to_frame
 
 from .guards import guarding
 from .hostile import VICTIM, Stage, raw_order, stage
@@ -108,7 +108,7 @@ def _share(path: Path) -> None:
 
 
 def _answer(reply: str) -> object:
-    from lrdp.federation.frames import Frame
+    from lrdp.federation.wire.frames import Frame
 
     data = bytes.fromhex(reply)
     start = len(b"lrdp-guard/1\n")
@@ -135,7 +135,7 @@ def test_another_user_can_pass_messages_on_and_do_nothing_else(public: Stage) ->
         assert _answer(asked) == Decline(code="noise")
         assert public.account() == (0, 0, 0.0)
         honest = _as_nobody(public, path, _framed(public, raw_order(steps=1)))["asked"]
-        assert isinstance(_answer(honest), Done), "what the policy allows is all there is to have"
+        assert isinstance(_answer(honest), Contributed), "what the policy allows is all there is to have"
     assert public.account()[:2] == (1, 1)
 
 

@@ -18,12 +18,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 
-from lrdp.federation import client
-from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.frames import MOST_HEAD_BYTES, Frame, frame
-from lrdp.federation.messages import Answer, Closing, Decline, Done, Here, Question, read_message, to_frame
+from lrdp.federation.client import participant as client
+from lrdp.federation.wire.flower import from_message, to_records
+from lrdp.federation.wire.frames import MOST_HEAD_BYTES, Frame, frame
+from lrdp.federation.wire.questions import Answer, Closing, Contributed, Decline, Here, Question, read_message, to_frame
 
-from .hostile import VICTIM, Stage, answer_in, change_policy, pickled, stage
+from .hostile import VICTIM, Stage, answer_in, change_policy, pickled, shown, stage
 
 FORMAT = "lrdp/v1"
 
@@ -139,7 +139,7 @@ def test_a_pickle_in_any_field_is_never_loaded(tmp_path: Path) -> None:
     for question in (hello, made.invitation(), announcement, closing):
         for attack in _with_payload(question, payload):
             answer = made.send(attack)
-            assert isinstance(answer, Decline | Done)  # a head that is no head is ignored, and the round replayed
+            assert isinstance(answer, Decline | Contributed)  # of a head that is no head nothing follows
     for content in _loaded_objects(canary):
         answer = answer_in(made.post(content))  # which of the two depends on the bytes of the path in the pickle
         assert answer in (Decline(code="invalid"), Decline(code="malformed"))
@@ -161,13 +161,13 @@ def test_a_message_larger_than_the_cap_is_refused_before_it_is_decoded(
     work = made.invitation()
     read: list[Frame] = []
     monkeypatch.setattr(client, "read_message", lambda given: read.append(given) or read_message(given))
-    assert _answered(made, to_frame(replace(work, model=bytes(most + 1)))) == Decline(code="invalid")
+    assert _answered(made, to_frame(shown(work, model=bytes(most + 1)))) == Decline(code="invalid")
     assert _answered(made, Frame(bytes(MOST_HEAD_BYTES + 1))) == Decline(code="invalid")
     assert not read, "not decoded"
-    assert _answered(made, to_frame(replace(work, model=bytes(most)))) == Decline(code="invalid")
+    assert _answered(made, to_frame(shown(work, model=bytes(most)))) == Decline(code="invalid")
     assert read, "control: a byte less is decoded, and refused for its length"
     assert made.account() == (0, 0, 0.0)
-    assert isinstance(made.ask(work), Done)
+    assert isinstance(made.ask(work), Contributed)
 
 
 # ---------------------------------------- at random

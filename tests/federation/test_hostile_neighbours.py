@@ -15,12 +15,12 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from lrdp.federation import InProcessGrid, Node, private_client_app
-from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.frames import Frame
-from lrdp.federation.messages import Closing, Decline, Done, Question, read_message, to_frame
+from lrdp.federation.wire.flower import from_message, to_records
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.questions import Closing, Contributed, Decline, Question, read_message, to_frame
 from lrdp.training import CrossEntropy, TensorRecords
 
-from .hostile import HONEST, VICTIM, Stage, raw_order, stage
+from .hostile import HONEST, VICTIM, Stage, ordering, raw_order, shown, stage
 from .worlds import RECORDS, records
 
 Records = Callable[[Mapping[str, Any]], TensorRecords]
@@ -44,8 +44,8 @@ def _attacks(made: Stage) -> list[Question]:
     work = made.invitation()
     orders = [raw_order(steps=4), raw_order(noise_multiplier=0.5), raw_order(batch_size=50), raw_order(clip_norm=3.0)]
     orders += [raw_order(metrics=["correct"]), raw_order(batch_size=RECORDS - 1), raw_order(batch_size=RECORDS), b"{"]
-    questions: list[Question] = [made.signed(replace(work, order=order)) for order in orders]
-    questions += [replace(work, train=made.signed_train(round=5)), replace(work, model=b""), Closing(tags=b"")]
+    questions: list[Question] = [made.signed(ordering(work, order)) for order in orders]
+    questions += [replace(work, invitation=made.signed_train(round=5)), shown(work, model=b""), Closing(tags=b"")]
     return [*questions, replace(made.coordinator.hello, layout=b"[]")]
 
 
@@ -137,7 +137,7 @@ def test_weights_aimed_at_one_record_do_not_make_its_client_refuse(tmp_path: Pat
     for seed in SEEDS:
         session = made.world.strategy()._terms.open(ArrayRecord(aimed(seed).state_dict()))
         answer = _first_round(replace(made, coordinator=session))
-        assert isinstance(answer, Done), (seed, answer)
+        assert isinstance(answer, Contributed), (seed, answer)
 
 
 def _first_round(made: Stage) -> Any:

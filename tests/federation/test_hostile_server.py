@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrdp.federation.messages import Closing, Decline, Done, Work
+from lrdp.federation.wire.questions import Closing, Contribute, Contributed, Count, Counted, Decline
 from lrdp.integrity import RoundReceipt, new_identity
 from lrdp.integrity.encoding import HASH_SIZE
 from lrdp.ledger import read_policy
 from lrdp.ledger.starting import Home
 
-from .hostile import VICTIM, Stage, change_policy, raw_order, refused, stage
+from .hostile import HONEST, VICTIM, Stage, change_policy, ordering, raw_order, refused, shown, stage
 
 Attack = Callable[[Stage], Any]
 LOOSE = {
@@ -78,7 +78,7 @@ def test_control_a_client_with_a_looser_policy_does_release(tmp_path: Path, aske
     loose = stage(tmp_path, **LOOSE)
     loose.greet()
     answer = loose.ask(replace(loose.invitation(), order=raw_order(**{"steps": 1, **asked})))
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, Contributed), answer
     assert answer.values
 
 
@@ -86,11 +86,21 @@ def test_a_count_of_several_steps_is_refused_before_it_is_charged(tmp_path: Path
     made = stage(tmp_path, metrics='["correct"]')
     made.greet()
     work = made.invitation()
-    assert made.ask(replace(work, order=raw_order(metrics=["correct"], steps=3))) == Decline(code="invalid")
+    assert made.ask(ordering(work, raw_order(metrics=["correct"], steps=3))) == Decline(code="invalid")
     assert made.account() == (0, 0, 0.0)
-    counted = made.ask(replace(work, order=raw_order(metrics=["correct"])))
-    assert isinstance(counted, Done), counted
+    counted = made.ask(ordering(work, raw_order(metrics=["correct"])))
+    assert isinstance(counted, Counted), counted
     assert made.account()[:2] == (1, 1)
+
+
+def test_only_a_count_counts(tmp_path: Path) -> None:
+    """An order with metrics is no training, and one without is no count: nothing is charged for either."""
+    made = stage(tmp_path, metrics='["correct"]')
+    made.greet()
+    work = made.invitation()
+    assert made.ask(replace(work, order=raw_order(metrics=["correct"]))) == Decline(code="invalid")
+    assert made.ask(Count(order=HONEST.encode(), signature=b"", since=work.since)) == Decline(code="invalid")
+    assert made.account() == (0, 0, 0.0)
 
 
 NOT_UNDERSTOOD = {
@@ -129,47 +139,48 @@ def test_an_order_that_is_not_understood_is_refused_whole(settled: Stage, order:
 
 
 # ---------------------------------------- rounds, models and histories
-def _stale_train(given: Stage) -> Work:
-    return replace(given.invitation(), train=given.signed_train(round=0))
+def _stale_train(given: Stage) -> Contribute:
+    return replace(given.invitation(), invitation=given.signed_train(round=0))
 
 
-def _future_train(given: Stage) -> Work:
-    return replace(given.invitation(), train=given.signed_train(round=7))
+def _future_train(given: Stage) -> Contribute:
+    return replace(given.invitation(), invitation=given.signed_train(round=7))
 
 
-def _forked_train(given: Stage) -> Work:
-    return replace(given.invitation(), train=given.signed_train(head=bytes(HASH_SIZE)))
+def _forked_train(given: Stage) -> Contribute:
+    return replace(given.invitation(), invitation=given.signed_train(head=bytes(HASH_SIZE)))
 
 
-def _other_key(given: Stage) -> Work:
-    return replace(given.invitation(), train=given.signed_train(signer=new_identity("server")))
+def _other_key(given: Stage) -> Contribute:
+    return replace(given.invitation(), invitation=given.signed_train(signer=new_identity("server")))
 
 
-def _two_invited(given: Stage) -> Work:
-    return replace(given.invitation(), train=given.signed_train(invited=tuple(given.names[:2])))
+def _two_invited(given: Stage) -> Contribute:
+    return replace(given.invitation(), invitation=given.signed_train(invited=tuple(given.names[:2])))
 
 
-def _not_invited(given: Stage) -> Work:
+def _not_invited(given: Stage) -> Contribute:
     """Three others, one of them twice, are not three others."""
-    return replace(given.invitation(), train=given.signed_train(invited=("hospital-1", "hospital-1", "hospital-2")))
+    invited = ("hospital-1", "hospital-1", "hospital-2")
+    return replace(given.invitation(), invitation=given.signed_train(invited=invited))
 
 
-def _older_model(given: Stage) -> Work:
+def _older_model(given: Stage) -> Contribute:
     """The model of the first round, with a TRAIN that is right for this one."""
     old = given.fresh().coordinator.model
-    return replace(given.invitation(), model=old.tobytes(), receipts=())
+    return shown(given.invitation(), model=old.tobytes(), receipts=())
 
 
-def _own_model(given: Stage) -> Work:
+def _own_model(given: Stage) -> Contribute:
     model = given.coordinator.model + np.float32(0.01)
-    return replace(given.invitation(), model=model.tobytes())
+    return shown(given.invitation(), model=model.tobytes())
 
 
-def _receipt_without_quorum(given: Stage) -> Work:
+def _receipt_without_quorum(given: Stage) -> Contribute:
     ended = given.coordinator.history[-1]
     model = (given.coordinator.model * np.float32(2)).tobytes()
     bare: RoundReceipt = replace(ended.receipt, accepts=())
-    return replace(given.invitation(), receipts=(bare.encode(),), model=model)
+    return shown(given.invitation(), receipts=(bare.encode(),), model=model)
 
 
 HISTORIES: list[tuple[Attack, str]] = [
@@ -182,9 +193,9 @@ HISTORIES: list[tuple[Attack, str]] = [
     (_older_model, "model-mismatch"),
     (_own_model, "model-mismatch"),
     (_receipt_without_quorum, "stale-context"),
-    (lambda given: replace(given.invitation(), model=b"\0" * 12), "invalid"),
-    (lambda given: replace(given.invitation(), model=b"\0" * 4096), "invalid"),
-    (lambda given: replace(given.invitation(), train=b"TRAIN"), "malformed"),
+    (lambda given: shown(given.invitation(), model=b"\0" * 12), "invalid"),
+    (lambda given: shown(given.invitation(), model=b"\0" * 4096), "invalid"),
+    (lambda given: replace(given.invitation(), invitation=b"TRAIN"), "malformed"),
     (lambda given: Closing(tags=b""), "behind"),
 ]
 
@@ -208,7 +219,7 @@ def test_a_session_that_begins_with_a_broken_model_spends_nothing(tmp_path: Path
     made.fresh().honest_round()
 
 
-def _broken(given: Stage, weight: float) -> Work:
+def _broken(given: Stage, weight: float) -> Contribute:
     model = given.coordinator.model.copy()
     model[3] = weight
     return given.from_model(model)
@@ -217,7 +228,7 @@ def _broken(given: Stage, weight: float) -> Work:
 def test_control_weights_within_a_looser_policy_are_trained_on(tmp_path: Path) -> None:
     made = stage(tmp_path, **LOOSE)
     made.greet()
-    assert isinstance(made.ask(_broken(made, 1.001e4)), Done)
+    assert isinstance(made.ask(_broken(made, 1.001e4)), Contributed)
 
 
 def test_a_model_larger_than_the_policy_allows_is_refused(tmp_path: Path) -> None:
@@ -227,4 +238,4 @@ def test_a_model_larger_than_the_policy_allows_is_refused(tmp_path: Path) -> Non
     assert refused_work == Decline(code="model-size")
     assert made.account() == (0, 0, 0.0)
     change_policy(made.world, VICTIM, max_bytes="40")
-    assert isinstance(made.ask(made.invitation()), Done)
+    assert isinstance(made.ask(made.invitation()), Contributed)

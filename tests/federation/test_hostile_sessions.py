@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lrdp.federation.catching_up import run_identifier
-from lrdp.federation.layout import Layout
-from lrdp.federation.messages import Closing, Decline, Done, Hello, Here, OwnTag, Work
-from lrdp.federation.pins import sign_session
+from lrdp.federation.client.catching_up import run_identifier
+from lrdp.federation.wire.layout import Layout
+from lrdp.federation.wire.questions import Closing, Contribute, Contributed, Decline, Hello, Here, OwnTag
+from lrdp.federation.wire.signing import sign_session
 from lrdp.integrity import ProofMethod, Registry, Session, new_identity
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import HASH_SIZE, number, pack, unpack
@@ -123,8 +123,8 @@ def test_the_same_work_twice_is_paid_once_and_gives_the_same_update(tmp_path: Pa
     paid = made.account()
     for _ in range(5):
         again = made.ask(work)
-        assert isinstance(first, Done)
-        assert isinstance(again, Done)
+        assert isinstance(first, Contributed)
+        assert isinstance(again, Contributed)
         assert bytes(again.values or b"") == bytes(first.values or b"")
     assert made.account() == paid
     assert paid[0] == 1
@@ -135,7 +135,7 @@ def test_a_round_is_charged_twice_at_most_however_many_orders_it_is_given(tmp_pa
     made.greet()
     orders = [replace(made.invitation(), order=raw_order(steps=1, learning_rate=rate)) for rate in (0.1, 0.2, 0.3, 0.4)]
     answers = [made.ask(work) for work in orders]
-    assert [isinstance(answer, Done) for answer in answers] == [True, True, False, False]
+    assert [isinstance(answer, Contributed) for answer in answers] == [True, True, False, False]
     assert answers[2:] == [Decline(code="recharge")] * 2
     assert made.account()[:2] == (2, 2)
 
@@ -148,7 +148,7 @@ def test_greeting_it_again_in_another_session_does_not_give_a_client_its_budget_
         made.greet()
         answer = made.ask(made.invitation())
         now = made.account()[2]
-        assert now > spent if isinstance(answer, Done) else (answer, now) == (Decline(code="budget"), spent)
+        assert now > spent if isinstance(answer, Contributed) else (answer, now) == (Decline(code="budget"), spent)
         spent = now
     assert answer == Decline(code="budget")
     assert spent <= 8.0
@@ -182,11 +182,15 @@ def test_greeting_a_client_in_the_session_it_is_in_erases_nothing(tmp_path: Path
         assert standing(made) == before
 
 
+def _asked(invitation: bytes) -> Contribute:
+    return Contribute(order=HONEST.encode(), signature=b"", invitation=invitation)
+
+
 def test_an_attempt_with_the_last_number_there_is_does_not_keep_a_client_out(tmp_path: Path) -> None:
     made = stage(tmp_path)
     made.greet()
     made.gather()
-    refused(made, Work(order=HONEST.encode(), train=made.signed_train(attempt=2**64 - 1)), "stale-context")
+    refused(made, _asked(made.signed_train(attempt=2**64 - 1)), "stale-context")
     made.publish()
     made.coordinator.conclude()
     made.close()
@@ -212,7 +216,7 @@ def test_messages_out_of_turn_are_refused_and_the_round_goes_on(tmp_path: Path) 
     refused(made, Closing(tags=ended.tags[:-1]), "malformed")
     made.close()
     refused(made, Closing(tags=ended.tags), "behind")
-    refused(made, replace(made.invitation(), train=made.signed_train(attempt=0, round=1)), "stale-context")
+    refused(made, replace(made.invitation(), invitation=made.signed_train(attempt=0, round=1)), "stale-context")
     made.honest_round()
 
 
@@ -226,6 +230,6 @@ def test_an_attempt_that_was_given_up_is_stale(tmp_path: Path) -> None:
     made.gather()
     paid = made.account()
     refused(made, old, "stale-context")
-    refused(made, Work(order=HONEST.encode(), train=made.signed_train(attempt=0)), "stale-context")
+    refused(made, _asked(made.signed_train(attempt=0)), "stale-context")
     assert made.account() == paid
     made.publish()

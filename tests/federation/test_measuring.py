@@ -12,7 +12,7 @@ from federation.worlds import TRAINING, World, initial, world
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import InvalidInput
 from lrdp.federation import Terms, VerifiedAverage
-from lrdp.federation.measuring import as_accuracy, counting, private_accuracy
+from lrdp.federation.client.counting import as_accuracy, counting, private_accuracy
 from lrdp.ledger import Refusal
 from lrdp.ledger.receipt import issue
 from lrdp.training import Constant, CrossEntropy, PublicConstants, Sgd, Task, TensorRecords, check_gradients

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrdp.federation.layout import raw
+from lrdp.federation.wire.layout import raw
 from lrdp.integrity.fixed_point import Room, Whole
+from lrdp.integrity.server import Published
 
 from .hostile import Stage, stage
 
@@ -36,8 +37,7 @@ def play(given: Stage) -> list[Whole]:
     """An honest round; all the vectors that it consists of."""
     given.gather()
     given.publish()
-    published = given.coordinator._published
-    assert published is not None
+    published = given.coordinator._in(Published)
     given.coordinator.conclude()
     given.close()
     return [published.aggregate, published.next_model, *(update.values for update in published.updates)]

@@ -11,19 +11,25 @@ from hypothesis import strategies as some
 
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.federation import Order
-from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.frames import Frame, frame
-from lrdp.federation.layout import Layout, as_model, pack_values, unpack_values
-from lrdp.federation.messages import (
+from lrdp.federation.wire.flower import from_message, to_records
+from lrdp.federation.wire.frames import Frame, frame
+from lrdp.federation.wire.layout import Layout, as_model, pack_values, unpack_values
+from lrdp.federation.wire.questions import (
     Accepted,
     Announcement,
+    CatchUp,
     Closing,
+    Contribute,
+    Contributed,
+    Count,
+    Counted,
     Decline,
-    Done,
+    HandIn,
     Hello,
     Here,
     OwnTag,
-    Work,
+    TrainAhead,
+    TrainedAhead,
     read_message,
     to_frame,
 )
@@ -32,11 +38,19 @@ from lrdp.integrity import FixedPoint
 EXAMPLES = [
     Hello(session=b"s" * 300, nonce=b"n" * 32, layout=b"[]", signature=b"z" * 64),
     Here(name="hospital-1", round=3, head=b"h" * 32),
-    Work(order=b"{}", train=b"t", tags=b"", receipts=(b"r1", b"r2" * 99), heads=("a b c",), model=b"m" * 40),
-    Work(order=b"{}", signature=b"z" * 64),
-    Work(),
-    Done(trained_from=7, head="head", accept=b"a", update=b"u", values=b"v" * 9),
-    Done(trained_from=0, head=""),
+    Contribute(
+        order=b"{}",
+        signature=b"z" * 64,
+        invitation=b"t",
+        since=CatchUp(tags=b"", receipts=(b"r1", b"r2" * 99), heads=("a b c",), model=b"m" * 40),
+    ),
+    TrainAhead(order=b"{}", signature=b"z" * 64),
+    HandIn(invitation=b"t", since=CatchUp(tags=b"ttt")),
+    Count(order=b"{}", signature=b""),
+    Contributed(trained_from=7, head="head", accept=b"a", update=b"u", values=b"v" * 9),
+    Contributed(trained_from=0, head="", update=b"", values=None),
+    TrainedAhead(trained_from=2, head="head"),
+    Counted(share=b"s" * 8, head="head", accept=b"a"),
     Announcement(publish=b"p", aggregate=b"a" * 8),
     OwnTag(tag=b"t"),
     Closing(tags=b"t" * 200),
@@ -46,7 +60,8 @@ EXAMPLES = [
 
 
 def shown(message: object) -> dict[str, object]:
-    return {name: value for name, value in vars(message).items() if not name.startswith("_")}
+    values = {name: value for name, value in vars(message).items() if not name.startswith("_")}
+    return {name: shown(value) if isinstance(value, CatchUp) else value for name, value in values.items()}
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)

@@ -11,13 +11,23 @@ import pytest
 
 from lrdp.errors import InvalidInput
 from lrdp.federation import Order, Terms, found
-from lrdp.federation.coordinator import Coordinator
-from lrdp.federation.flower import to_records
-from lrdp.federation.guard import Ward, inspected
-from lrdp.federation.layout import raw
-from lrdp.federation.messages import Answer, Decline, Done, Here, Question, Work, to_frame
-from lrdp.federation.pins import sign_order, sign_session
-from lrdp.federation.task import LocalTask
+from lrdp.federation.client.guard import Ward, inspected
+from lrdp.federation.client.local_task import LocalTask
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.wire.flower import to_records
+from lrdp.federation.wire.layout import raw
+from lrdp.federation.wire.questions import (
+    Answer,
+    CatchUp,
+    Contribute,
+    Contributed,
+    Decline,
+    Here,
+    Question,
+    TrainedAhead,
+    to_frame,
+)
+from lrdp.federation.wire.signing import sign_order, sign_session
 from lrdp.integrity import Contribution, Identity, Wire, client, keys, new_identity, run_round, server, sketch_client
 from lrdp.integrity.messages import NONCE_SIZE
 from lrdp.integrity.session import majority
@@ -63,7 +73,7 @@ def test_control_who_pins_the_stranger_trains_for_it(tmp_path: Path) -> None:
     change_policy(made.world, VICTIM, server_keys=f'["{stranger.member.signing_key.hex()}"]')
     theirs = Stage(made.world, terms_of(made.world, stranger).open(initial()), stranger)
     assert isinstance(theirs.ask(theirs.coordinator.hello), Here)
-    assert isinstance(theirs.ask(theirs.from_model(theirs.coordinator.model)), Done)
+    assert isinstance(theirs.ask(theirs.from_model(theirs.coordinator.model)), Contributed)
     assert made.account()[0] == 1
 
 
@@ -108,7 +118,7 @@ def test_an_order_that_the_server_did_not_sign_for_this_round_spends_nothing(tmp
             given = to_frame(replace(work, order=order, signature=signature))
             assert made.send(given) == Decline(code="server-sig")
     assert made.account() == paid
-    assert isinstance(made.send(to_frame(ahead)), Done)
+    assert isinstance(made.send(to_frame(ahead)), TrainedAhead)
     assert made.account()[0] == paid[0] + 1
 
 
@@ -161,7 +171,7 @@ def twenty(tmp_path_factory: pytest.TempPathFactory) -> World:
     return world(tmp_path_factory.mktemp("twenty"), MEMBERS)
 
 
-def forged(place: World, colluders: list[str], min_roster: int, accepts: int) -> tuple[Coordinator, Work]:
+def forged(place: World, colluders: list[str], min_roster: int, accepts: int) -> tuple[Coordinator, Contribute]:
     """A first round of these alone, with updates as the server likes them, as whoever was absent is shown it."""
     coordinator = terms_of(place, place.consortium.server_identity(), min_roster).open(initial())
     idle = coordinator._idle
@@ -179,17 +189,16 @@ def forged(place: World, colluders: list[str], min_roster: int, accepts: int) ->
     receipt = replace(outcome.receipt, accepts=outcome.receipt.accepts[:accepts])
     _, train = server.open_round(outcome.server, place.names)
     position, order = outcome.server.position, HONEST.encode()
-    shown = Work(
+    shown = Contribute(
         order=order,
         signature=sign_order(idle.identity, position, order),
-        train=Wire(position).train(train),
-        receipts=(receipt.encode(),),
-        model=raw(outcome.server.model),
+        invitation=Wire(position).train(train),
+        since=CatchUp(receipts=(receipt.encode(),), model=raw(outcome.server.model)),
     )
     return coordinator, shown
 
 
-def believed(place: World, coordinator: Coordinator, shown: Work) -> str:
+def believed(place: World, coordinator: Coordinator, shown: Contribute) -> str:
     """What the victim, which was absent, says: empty if it trains on the forged model."""
     for question in (coordinator.hello, shown):
         answer = asked(place, question)

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lrdp.accounting import TruncatedPoissonGaussian
-from lrdp.federation import Node, Order, client, private_client_app
-from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.home import ClientHome
-from lrdp.federation.messages import Decline, Done, Question, read_message, to_frame
+from lrdp.federation import Node, Order, private_client_app
+from lrdp.federation.client import participant as client
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.wire.flower import from_message, to_records
+from lrdp.federation.wire.questions import Contributed, Decline, Question, read_message, to_frame
 from lrdp.training import CrossEntropy, Dataset, Execution, TensorRecords, private_update
 
-from .hostile import VICTIM, Stage, stage
+from .hostile import VICTIM, Stage, ordering, stage
 from .replies.layers import LAYERS, Aimable
 from .replies.losses import MEASURES, Measure
 from .replies.outcomes import Bench, Outcome, Pair, Setting, aimed_pairs, lets_through, weights_of
@@ -393,7 +394,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 def _questions(made: Stage, weights: Mapping[str, Tensor], order: Order) -> list[Question]:
     """A greeting and an order to train from these weights, in a session of their own."""
     session = replace(made, coordinator=made.world.strategy()._terms.open(ArrayRecord(dict(weights))))
-    work = replace(session.from_model(session.coordinator.model), order=order.encode())
+    work = ordering(session.from_model(session.coordinator.model), order.encode())
     return [session.coordinator.hello, session.signed(work)]
 
 
@@ -565,11 +566,11 @@ def test_no_reply_tells_of_a_record_that_the_model_raises_on(scene: Stage, aim: 
 def test_control_a_client_that_lets_errors_through_is_told_apart(
     scene: Stage, loss: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same messages, the same books: `failed` or `invalid` with the record, and `Done` without it."""
+    """The same messages, the same books: `failed` or `invalid` with the record, and `Contributed` without it."""
     monkeypatch.setattr(client, "private_update", lets_through)
     with_target, without = _both(scene, *_attacked("linear", loss, "overflowing at the gate", "replaced"))
     assert with_target.replies[1].code in ("failed", "invalid")
-    assert without.replies[1].kind == Done.__name__
+    assert without.replies[1].kind == Contributed.__name__
     assert with_target.charges != without.charges
 
 

@@ -12,9 +12,9 @@ from flwr.app import Message
 from federation.hostile import change_policy
 from federation.worlds import World, initial, world
 from lrdp.federation import BufferedAverage, Terms
-from lrdp.federation.flower import from_message
-from lrdp.federation.messages import Announcement, Done, OwnTag, read_message
-from lrdp.federation.repetitions import MOST_FAILURES, Repetitions
+from lrdp.federation.server.repetitions import MOST_FAILURES, Repetitions
+from lrdp.federation.wire.flower import from_message
+from lrdp.federation.wire.questions import Announcement, Contributed, OwnTag, read_message
 from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.repeats import Roster
 from lrdp.ledger.policy import Retries
@@ -39,7 +39,7 @@ class Watch:
 
     def back(self, message: Message) -> Message | None:
         answer, node = read_message(from_message(message)), message.metadata.src_node_id
-        if isinstance(answer, Done) and answer.values:
+        if isinstance(answer, Contributed) and answer.values:
             known = self.updates.setdefault(node, [])
             values = whole(answer.values)
             if not any(np.array_equal(values, one) for one in known):

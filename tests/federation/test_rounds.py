@@ -15,8 +15,8 @@ from federation.worlds import TRAINING, World, hospitals, initial, model, record
 from lrdp.accounting import Budget, RenyiAccountant, Training
 from lrdp.errors import InvalidInput
 from lrdp.federation import Order
-from lrdp.federation.flower import from_message, to_records
-from lrdp.federation.messages import Answer, Decline, Done, Here, OwnTag, Work, read_message, to_frame
+from lrdp.federation.wire.flower import from_message, to_records
+from lrdp.federation.wire.questions import Answer, Contributed, Decline, Here, OwnTag, Work, read_message, to_frame
 from lrdp.integrity import SketchClient, Verdict, sketch_client
 from lrdp.integrity.checks import Seen
 from lrdp.integrity.field import MERSENNE_127
@@ -48,7 +48,7 @@ def test_the_model_is_the_mean_of_what_the_clients_released(tmp_path: Path) -> N
 
     def watch(message: Message) -> Message:
         answer = read_message(from_message(message))
-        if isinstance(answer, Done) and answer.values:
+        if isinstance(answer, Contributed) and answer.values:
             triples = np.frombuffer(answer.values, np.uint8).reshape(-1, 3).astype(np.int64)
             whole = triples @ np.array([1, 1 << 8, 1 << 16])
             seen.append(np.where(whole >= 1 << 23, whole - (1 << 24), whole) / 2.0**20)
@@ -93,7 +93,7 @@ def test_who_leaves_before_publishing_is_not_in_the_roster_and_the_round_goes_on
 
     def lose(message: Message) -> Message | None:
         answer = read_message(from_message(message))
-        if isinstance(answer, Done) and not lost:
+        if isinstance(answer, Contributed) and not lost:
             lost.append("one")
             return None
         return message
@@ -205,7 +205,6 @@ def test_a_backup_restored_behind_the_servers_back_is_noticed(tmp_path: Path) ->
         (Order(steps=4), "steps"),
         (Order(batch_size=9), "batch-size"),
         (Order(clip_norm=1.5), "clip-norm"),
-        (Order(metrics=("correct",)), "metrics"),
     ],
 )
 def test_what_the_policy_forbids_is_declined_with_its_reason_and_costs_nothing(
@@ -261,7 +260,7 @@ def test_replies_hold_the_listed_fields_and_nothing_else(tmp_path: Path) -> None
         return message
 
     world(tmp_path, 3, after=watch).run(2)
-    assert kinds == {"Here", "Done", "Tagged", "Accepted"}
+    assert kinds == {"Here", "Contributed", "OwnTag", "Accepted"}
 
 
 def test_released_bytes_are_those_of_the_outbox(tmp_path: Path) -> None:
@@ -269,7 +268,7 @@ def test_released_bytes_are_those_of_the_outbox(tmp_path: Path) -> None:
 
     def watch(message: Message) -> Message:
         answer = read_message(from_message(message))
-        if isinstance(answer, Done) and message.metadata.src_node_id == 1:
+        if isinstance(answer, Contributed) and message.metadata.src_node_id == 1:
             sent.append(bytes(answer.values or b""))
         return message
 
@@ -320,13 +319,15 @@ def answering_with(make: Callable[[Answer], Answer]) -> Callable[[Message], Mess
     [
         lambda answer: replace(answer, name="nobody") if isinstance(answer, Here) else answer,
         lambda answer: replace(answer, name="hospital-0") if isinstance(answer, Here) else answer,
-        lambda answer: replace(answer, accept=b"\xff" * 9) if isinstance(answer, Done | Here) else answer,
-        lambda answer: replace(answer, update=b"\x03garbage") if isinstance(answer, Done) else answer,
-        lambda answer: replace(answer, values=bytes(answer.values or b"")[:-1]) if isinstance(answer, Done) else answer,
-        lambda answer: replace(answer, values=b"\x01" * 30) if isinstance(answer, Done) else answer,
-        lambda answer: replace(answer, head="no head") if isinstance(answer, Done) else answer,
-        lambda answer: OwnTag(tag=b"") if isinstance(answer, Done) else answer,
-        lambda answer: Decline(code="made-up") if isinstance(answer, Done) else answer,
+        lambda answer: replace(answer, accept=b"\xff" * 9) if isinstance(answer, Contributed | Here) else answer,
+        lambda answer: replace(answer, update=b"\x03garbage") if isinstance(answer, Contributed) else answer,
+        lambda answer: (
+            replace(answer, values=bytes(answer.values or b"")[:-1]) if isinstance(answer, Contributed) else answer
+        ),
+        lambda answer: replace(answer, values=b"\x01" * 30) if isinstance(answer, Contributed) else answer,
+        lambda answer: replace(answer, head="no head") if isinstance(answer, Contributed) else answer,
+        lambda answer: OwnTag(tag=b"") if isinstance(answer, Contributed) else answer,
+        lambda answer: Decline(code="made-up") if isinstance(answer, Contributed) else answer,
     ],
 )
 def test_a_lying_client_cannot_stop_the_server(tmp_path: Path, make: Callable[[Answer], Answer]) -> None:
@@ -342,7 +343,7 @@ def test_a_lying_client_cannot_stop_the_server(tmp_path: Path, make: Callable[[A
 def test_nobody_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, believed: bool) -> None:
     """The liar answers later and signs with its own keys; the control believes any name."""
     if believed:
-        monkeypatch.setattr("lrdp.federation.coordinator.Coordinator.knows", lambda coordinator, here: True)
+        monkeypatch.setattr("lrdp.federation.server.coordinator.Coordinator.knows", lambda coordinator, here: True)
     make = lambda answer: replace(answer, name="hospital-0") if isinstance(answer, Here) else answer  # noqa: E731
     place = world(tmp_path, 5, after=answering_with(make))
     place.run(2)
@@ -361,7 +362,7 @@ def test_a_client_that_frames_the_server_is_found_before_the_model_moves(tmp_pat
     place = world(tmp_path, 3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "lrdp.federation.catching_up.sketch_client",
+            "lrdp.federation.client.catching_up.sketch_client",
             lambda identity, session: (Framing if identity.name == "hospital-2" else SketchClient)(
                 pairwise=sketch_client(identity, session).pairwise
             ),

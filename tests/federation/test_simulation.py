@@ -11,7 +11,7 @@ from lrdp.experiments import demo
 from lrdp.experiments.demo_clients import DemoHospitals
 from lrdp.experiments.story import Story
 from lrdp.federation import InProcessGrid
-from lrdp.federation.simulation import MadeInPlace, Stopped, _Stoppable, in_one_process
+from lrdp.federation.local.simulation import MadeInPlace, Stopped, _Stoppable, in_one_process
 
 
 def test_in_ray_a_cheat_is_caught_a_budget_is_kept_and_every_figure_is_the_ledgers_own(tmp_path):

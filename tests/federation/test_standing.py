@@ -14,8 +14,8 @@ import pytest
 
 from integrity.parties import Federation, conclude, federation, identity, play_out, stage
 from lrdp.errors import InvalidInput
-from lrdp.federation.messages import Hello, to_frame
-from lrdp.federation.standing import LeftSession, Standing
+from lrdp.federation.client.standing import LeftSession, Standing
+from lrdp.federation.wire.questions import Hello, to_frame
 from lrdp.integrity import states
 from lrdp.integrity.session import ProofMethod, Session
 

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lrdp.federation import catching_up
-from lrdp.federation import client as clients
-from lrdp.federation.standing import Standing
+from lrdp.federation.client import catching_up
+from lrdp.federation.client import participant as clients
+from lrdp.federation.client.standing import Standing
 from lrdp.integrity import checks
 from lrdp.integrity import client as protocol
 from lrdp.integrity.repeats import NOTHING_SHOWN, Stands

@@ -24,8 +24,8 @@ from lrdp.federation import (
     found,
     private_client_app,
 )
-from lrdp.federation.in_process import Alter
-from lrdp.federation.terms import Choose
+from lrdp.federation.local.in_process import Alter
+from lrdp.federation.server.terms import Choose
 from lrdp.integrity.history import Audit, audit
 from lrdp.ledger import Books
 from lrdp.training import CrossEntropy, TensorRecords

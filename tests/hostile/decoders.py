@@ -25,13 +25,13 @@ from lrdp import files
 from lrdp.commands.fleet import reports_in
 from lrdp.commands.integrity import _lines
 from lrdp.errors import LrdpError
-from lrdp.federation.archive import Archive
-from lrdp.federation.frames import Frame, opened
-from lrdp.federation.layout import as_model, unpack_values
-from lrdp.federation.messages import Announcement, Done, Hello, Work, read_message, to_frame
-from lrdp.federation.orders import Order
-from lrdp.federation.sockets import receive
-from lrdp.federation.standing import Standing
+from lrdp.federation.client.standing import Standing
+from lrdp.federation.server.archive import Archive
+from lrdp.federation.wire.frames import Frame, opened
+from lrdp.federation.wire.layout import as_model, unpack_values
+from lrdp.federation.wire.orders import Order
+from lrdp.federation.wire.questions import Announcement, CatchUp, Contributed, HandIn, Hello, read_message, to_frame
+from lrdp.federation.wire.sockets import receive
 from lrdp.integrity import exact, history, keys, states
 from lrdp.integrity.cards import card, json_object, read_card, read_registry, registry_record
 from lrdp.integrity.encoding import Reader, fields, unpack
@@ -87,8 +87,8 @@ ELSEWHERE: Mapping[str, str] = {
     "accounting.filters.readings": "what filters say, no bytes",
     "commands.experiments.read_changes": "read_toml, on the command line",
     "commands.settings.read_settings": "read_toml, on the command line",
-    "federation.flower.from_message": "Flower's own records; tests/federation/test_hostile_bytes.py",
-    "federation.nodes.read_reply": "from_message, then read_message",
+    "federation.wire.flower.from_message": "Flower's own records; tests/federation/test_hostile_bytes.py",
+    "federation.server.nodes.read_reply": "from_message, then read_message",
     "integrity.client.Tagged.ready": "reads nothing",
     "integrity.sealing.read_aggregate": "compares a vector that is held with its hash",
     "integrity.sealing.read_place": "a part of decode_client and decode_server",
@@ -293,8 +293,8 @@ def _ledger() -> dict[str, Decoder]:
         "keys.SigningKey.read": (of_file(SigningKey.read), (place / "key.pem").read_bytes()),
         "columns.read_columns": (of_file(lambda path: read_columns(path, {"names": "U"})), fleet),
         "fleet.FleetBooks.load": (of_file(FleetBooks.load), fleet),
-        "export.verify ": (of_file(export.verify), exported),
-        "export.verify of a ledger ": (of_file(export.verify), world.path.read_bytes()),
+        "export.verify ": (of_file(export.verify_export), exported),
+        "export.verify of a ledger ": (of_file(export.verify_export), world.path.read_bytes()),
     }
     inner = {
         "choice.decode_choice": (as_text(choice.decode_choice), books.opened.filter.encode()),
@@ -315,20 +315,22 @@ def _ledger() -> dict[str, Decoder]:
 def _federation() -> dict[str, Decoder]:
     point = _session().parameters.point
     hello = to_frame(Hello(session=_session().encode(), nonce=bytes(32), layout=b"[]"))
-    receipts = to_frame(Work(receipts=(honest_round(federation(3, size=5)).encode(),) * 3, heads=("a",)))
+    since = CatchUp(receipts=(honest_round(federation(3, size=5)).encode(),) * 3, heads=("a",))
+    receipts = to_frame(HandIn(invitation=b"", since=since))
+    update = Contributed(trained_from=0, head="", update=b"", values=bytes(9))
     known = {
-        "frames.opened": (lambda data: opened(Frame(data)), hello.head),
-        "messages.read_message": (lambda data: read_message(Frame(data)), receipts.head),
-        "messages.read_message of a vector ": (
+        "wire.frames.opened": (lambda data: opened(Frame(data)), hello.head),
+        "wire.questions.read_message": (lambda data: read_message(Frame(data)), receipts.head),
+        "wire.questions.read_message of a vector ": (
             lambda data: read_message(Frame(to_frame(Announcement(publish=b"", aggregate=None)).head, (data,) * 2)),
             b"",
         ),
-        "orders.Order.decode": (Order.decode, Order(steps=3, metrics=("correct",)).encode()),
-        "layout.unpack_values": (lambda data: unpack_values(data, point), bytes(15)),
-        "layout.as_model ": (lambda data: as_model(data, 5), bytes(20)),
-        "sockets.receive": (through_a_socket, _framed(to_frame(Done(trained_from=0, head="", values=bytes(9))))),
-        "standing.Standing.load": (_standing, b""),
-        "archive.Archive ": (of_file(_heads), b"{}"),
+        "wire.orders.Order.decode": (Order.decode, Order(steps=3, metrics=("correct",)).encode()),
+        "wire.layout.unpack_values": (lambda data: unpack_values(data, point), bytes(15)),
+        "wire.layout.as_model ": (lambda data: as_model(data, 5), bytes(20)),
+        "wire.sockets.receive": (through_a_socket, _framed(to_frame(update))),
+        "client.standing.Standing.load": (_standing, b""),
+        "server.archive.Archive ": (of_file(_heads), b"{}"),
     }
     return {f"federation.{name}": Decoder(read=read, sample=data) for name, (read, data) in known.items()}
 

@@ -15,7 +15,7 @@ from lrdp.integrity import history, states
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.registry import verify as verify_registry
 from lrdp.ledger import SigningKey
-from lrdp.ledger.export import verify, write_export
+from lrdp.ledger.export import verify_export, write_export
 from lrdp.ledger.heads import Head
 from lrdp.ledger.policy_file import read_policy
 from lrdp.ledger.reports import read_report, report_of
@@ -80,7 +80,7 @@ def _ledgers() -> dict[str, Kept]:
             return ledger.books.digest, ledger.books.history, ledger.reply_to(request(2))
 
     def verified(path: Path) -> object:
-        found = verify(path)
+        found = verify_export(path)
         return found.books.digest, found.books.history, found.head
 
     def signs(path: Path) -> object:

@@ -18,13 +18,13 @@ _LONGER = ("its own, again and again", "its own, and zeros", "its own, and space
 _HALF = "half of its own, and digits"
 TAKEN = {
     # A frame, whose parts others read, and the bytes that follow it in the stream.
-    "federation.sockets.receive": ("a guard's first words", *_LONGER, _HALF),
+    "federation.wire.sockets.receive": ("a guard's first words", *_LONGER, _HALF),
     # Any number of parts, which others read.
     "integrity.encoding.unpack": ("nested lengths",),
     # SQLite reads as many pages as it wrote, and here only those of the entries, which are checked one by one.
     "ledger.export.verify of a ledger ": (*_LONGER, _HALF),
     # JSON that ends in spaces.
-    "federation.archive.Archive ": ("its own, and spaces",),
+    "federation.server.archive.Archive ": ("its own, and spaces",),
 }
 """What may be taken after all: it means what the first bytes mean, or nothing yet."""
 

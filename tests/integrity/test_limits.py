@@ -10,7 +10,7 @@ import pytest
 from integrity.parties import federation, honest_round, registry_of, stage, verdict_of
 from lrdp.errors import NotVerified
 from lrdp.integrity import encoding, history, registry, sealing, session, states
-from lrdp.integrity.cards import MOST_CHARACTERS, json_object
+from lrdp.integrity.cards import MOST_CARD_CHARACTERS, json_object
 from lrdp.integrity.encoding import MOST_BYTES, MOST_PARTS, pack, unpack
 from lrdp.integrity.messages import Pledge
 from lrdp.integrity.registry import Registry, encoded_digest
@@ -111,10 +111,10 @@ def test_the_pin_of_a_history_is_the_first_registry_s():
 # ---------------------------------------- JSON
 def test_json_is_of_names_and_keys_or_refused_before_it_is_parsed():
     assert json_object('{"name": "a"}') == {"name": "a"}
-    assert len(json_object('{"name": "' + "a" * (MOST_CHARACTERS - 12) + '"}')) == 1
+    assert len(json_object('{"name": "' + "a" * (MOST_CARD_CHARACTERS - 12) + '"}')) == 1
     assert len(json_object("{" + ",".join(f'"{n}": 1' for n in range(16)) + "}")) == 16
     dense = "[" + "[]," * 100 + "[]]"
-    for text in (dense, '{"name": "' + "a" * (MOST_CHARACTERS - 11) + '"}', '{"name": "ä"}', "[" * 100):
+    for text in (dense, '{"name": "' + "a" * (MOST_CARD_CHARACTERS - 11) + '"}', '{"name": "ä"}', "[" * 100):
         assert verdict_of(lambda text=text: json_object(text)) is Verdict.MALFORMED
 
 

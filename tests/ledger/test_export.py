@@ -7,7 +7,7 @@ import pytest
 
 from ledger.worlds import STEP, World, request, round_trip
 from lrdp.errors import InvalidInput, LedgerDamaged
-from lrdp.ledger.export import digests_at, verify, write_export
+from lrdp.ledger.export import digests_at, verify_export, write_export
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def exported(world: World) -> Path:
 
 
 def test_an_export_holds_all_that_the_ledger_says(world: World, exported: Path) -> None:
-    from_ledger, from_export = verify(world.path), verify(exported)
+    from_ledger, from_export = verify_export(world.path), verify_export(exported)
     assert from_ledger.books.digest == from_export.books.digest
     assert from_ledger.books.history == from_export.books.history == {STEP: 117}
     assert from_ledger.books.states == from_export.books.states
@@ -51,7 +51,7 @@ def test_every_changed_line_of_an_export_is_noticed(exported: Path) -> None:
             changed[place] ^= 0x01
             exported.write_bytes(b"\n".join([*rows[:index], bytes(changed), *rows[index + 1 :]]))
             with pytest.raises(LedgerDamaged):
-                verify(exported)
+                verify_export(exported)
 
 
 @pytest.mark.parametrize("added", [0, 1, -1])
@@ -59,7 +59,7 @@ def test_an_export_that_goes_on_after_its_head_is_noticed(exported: Path, added:
     rows = exported.read_bytes().splitlines()
     exported.write_bytes(b"\n".join([*rows, rows[added]]) + b"\n")
     with pytest.raises(LedgerDamaged, match="goes on after its head"):
-        verify(exported)
+        verify_export(exported)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 6])
@@ -67,25 +67,25 @@ def test_a_cut_export_is_noticed(exported: Path, cut: int) -> None:
     rows = exported.read_bytes().splitlines()
     exported.write_bytes(b"\n".join(rows[:-cut]) + b"\n")
     with pytest.raises(LedgerDamaged, match=r"tail was cut off|holds no entry"):
-        verify(exported)
+        verify_export(exported)
 
 
 def test_an_export_with_an_older_head_is_noticed(world: World, exported: Path) -> None:
     rows = exported.read_bytes().splitlines()
     exported.write_bytes(b"\n".join([*rows[:-4], rows[-1]]) + b"\n")
     with pytest.raises(LedgerDamaged, match="ends at entry 8 but its head is of entry 11"):
-        verify(exported)
+        verify_export(exported)
 
 
 def test_what_is_neither_is_said_to_be_neither(tmp_path: Path) -> None:
     (tmp_path / "note").write_text("hello")
     with pytest.raises(LedgerDamaged, match="neither a ledger nor an export"):
-        verify(tmp_path / "note")
+        verify_export(tmp_path / "note")
     with pytest.raises(InvalidInput, match="cannot be read"):
-        verify(tmp_path / "nothing")
+        verify_export(tmp_path / "nothing")
     (tmp_path / "empty").write_text("lrdp-ledger-export-1\n")
     with pytest.raises(LedgerDamaged, match="holds no entry"):
-        verify(tmp_path / "empty")
+        verify_export(tmp_path / "empty")
 
 
 def test_an_export_is_never_overwritten(world: World, exported: Path) -> None:

@@ -10,7 +10,7 @@ from lrdp.commands.fleet import reports_in
 from lrdp.errors import BudgetExceeded, InvalidInput
 from lrdp.ledger import Ledger, SigningKey, SlotsChoice, rotate_key
 from lrdp.ledger.export import write_export
-from lrdp.ledger.fleet import FleetBooks, view
+from lrdp.ledger.fleet import FleetBooks, fleet_view
 from lrdp.ledger.heads import Successor, rotation_message
 from lrdp.ledger.reports import Report, read_report, report_of
 from lrdp.ledger.summary import rounds_left
@@ -32,7 +32,7 @@ def test_the_view_says_of_each_client_what_its_own_ledger_says(tmp_path: Path) -
     made = [client(tmp_path, name, rounds) for name, rounds in histories.items()]
     books = FleetBooks.of(report for _, report, _ in made)
     books.save(tmp_path / "fleet.npz")
-    seen = view(FleetBooks.load(tmp_path / "fleet.npz"))
+    seen = fleet_view(FleetBooks.load(tmp_path / "fleet.npz"))
     for row, (world, _, ledger) in enumerate(made):
         answer = ledger.answer()
         assert seen.guaranteed[row] == pytest.approx(answer.guaranteed.epsilon, rel=1e-12)
@@ -47,7 +47,7 @@ def test_the_view_says_of_each_client_what_its_own_ledger_says(tmp_path: Path) -
 
 def test_the_rounds_left_are_the_rounds_that_are_admitted(tmp_path: Path) -> None:
     world, report, ledger = client(tmp_path, "a", [(2.0, 300)] * 2)
-    promised = int(view(FleetBooks.of([report])).rounds[0])
+    promised = int(fleet_view(FleetBooks.of([report])).rounds[0])
     assert promised == rounds_left(ledger.books, world.rules)
     step = STEP.with_noise(2.0)
     for number in range(promised):
@@ -59,7 +59,7 @@ def test_the_rounds_left_are_the_rounds_that_are_admitted(tmp_path: Path) -> Non
 
 def test_clients_with_slots_are_seen_too(tmp_path: Path) -> None:
     _, report, ledger = client(tmp_path, "a", [(3.7, 39)], choice=SlotsChoice(slots={STEP: 100}))
-    seen = view(FleetBooks.of([report]))
+    seen = fleet_view(FleetBooks.of([report]))
     assert seen.rounds.tolist() == [1]
     assert seen.guaranteed[0] == pytest.approx(ledger.answer().guaranteed.epsilon)
     ledger.close()
@@ -112,7 +112,7 @@ def test_many_clients_agree_with_the_accountant_one_by_one(tmp_path: Path) -> No
     for number in range(300):
         history = {step: int(chance.integers(1, 900)) for step in steps if chance.random() < 0.5}
         reports.append(report._replace(ledger=f"{number:032x}", history=history, following={steps[0]: 39}))
-    seen = view(FleetBooks.of(reports))
+    seen = fleet_view(FleetBooks.of(reports))
     accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
     for row in range(0, 300, 37):
         exact = accountant.epsilon(reports[row].history, 1e-6).epsilon
@@ -138,7 +138,7 @@ def test_a_stranger_s_report_never_takes_the_place_of_a_row(tmp_path: Path, seq:
     books.save(tmp_path / "fleet.npz")
     with pytest.raises(InvalidInput, match=r"two keys claim the ledger .* Nothing was imported and what was known"):
         FleetBooks.load(tmp_path / "fleet.npz").updated([forged])
-    assert view(FleetBooks.load(tmp_path / "fleet.npz")).spent[0] > 0
+    assert fleet_view(FleetBooks.load(tmp_path / "fleet.npz")).spent[0] > 0
     elsewhere = _strangers(true, ledger="0" * 32)
     assert len(books.updated([elsewhere])) == 2, "control: with an id of his own a stranger has a row of his own"
 

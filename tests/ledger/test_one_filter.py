@@ -26,7 +26,7 @@ from lrdp.accounting import (
 from lrdp.errors import BudgetExceeded, InvalidInput
 from lrdp.ledger import FilterChoice, OrdersChoice, SlotsChoice, adopt_head, void
 from lrdp.ledger.choice import SPREAD
-from lrdp.ledger.fleet import FleetBooks, view
+from lrdp.ledger.fleet import FleetBooks, fleet_view
 from lrdp.ledger.reports import Report
 from lrdp.ledger.summary import for_group, summarize
 
@@ -96,7 +96,7 @@ def check(seed: int, count: int) -> None:
     made = cases(seed, count)
     for adjacency in Adjacency:
         chosen = [case for case in made if case[2] is adjacency]
-        seen = view(FleetBooks.of(report(number, *case) for number, case in enumerate(chosen)))
+        seen = fleet_view(FleetBooks.of(report(number, *case) for number, case in enumerate(chosen)))
         for row, (choice, budget, _, used) in enumerate(chosen):
             answer = choice.state(budget, adjacency, used)
             # The two compose in another order, and how a transform then rounds depends on the processor (1.3e-9 seen).
@@ -119,7 +119,7 @@ def test_a_fleets_row_is_what_the_ledgers_own_filter_says_of_many_more() -> None
 def test_steps_beyond_the_slots_raise_the_fleets_figure_and_leave_no_round() -> None:
     """The control: the slots alone, which the fleet once took for all, cost a tenth."""
     slots, budget = {STEP: 30}, Budget(epsilon=8.0, delta=1e-6)
-    seen = view(FleetBooks.of([report(0, SlotsChoice(slots=slots), budget, ADD_REMOVE, {STEP: 20, LOUD: 900})]))
+    seen = fleet_view(FleetBooks.of([report(0, SlotsChoice(slots=slots), budget, ADD_REMOVE, {STEP: 20, LOUD: 900})]))
     alone = PldAccountant(adjacency=ADD_REMOVE).epsilon(slots, 1e-6).epsilon
     truth = PldAccountant(adjacency=ADD_REMOVE).epsilon({STEP: 20, LOUD: 900}, 1e-6).epsilon
     assert seen.guaranteed[0] >= truth > 9 * alone
@@ -143,7 +143,7 @@ def test_steps_beyond_the_slots_raise_the_fleets_figure_and_leave_no_round() -> 
 )
 def test_columns_that_would_give_a_wrong_figure_are_refused(wrong: dict[str, np.ndarray]) -> None:
     books = FleetBooks.of([report(0, SPREAD, Budget(epsilon=8.0, delta=1e-6), ADD_REMOVE, {STEP: 20})])
-    assert view(books).guaranteed[0] > 0
+    assert fleet_view(books).guaranteed[0] > 0
     with pytest.raises(InvalidInput):
         replace(books, **wrong)
 

@@ -10,7 +10,7 @@ from ledger.worlds import STEP, World, request, round_trip
 from lrdp.errors import LedgerDamaged, PolicyRefused
 from lrdp.ledger import Ledger, Refusal, events
 from lrdp.ledger import ledger as ledger_module
-from lrdp.ledger.export import verify
+from lrdp.ledger.export import verify_export
 from lrdp.ledger.records import LONGEST_SENTENCE
 
 
@@ -53,7 +53,7 @@ def test_after_the_next_charge_every_refusal_is_counted(world: World) -> None:
         flood(ledger, 5, start=5000)
         newest = [events.decode(line) for line, _ in ledger.entries()][-5:]
         assert {event.run for event in newest} == {f"run-{number}" for number in range(5000, 5005)}, "in full again"
-    assert verify(world.path).books.refusals.by_reason.total() == 105
+    assert verify_export(world.path).books.refusals.by_reason.total() == 105
 
 
 def test_a_process_per_message_counts_as_well(world: World) -> None:

@@ -12,7 +12,7 @@ from ledger.worlds import STEP, World, request, round_trip, trained
 from lrdp.cli import app
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused
 from lrdp.ledger import Head, Refusal, SigningKey, adopt_head, events, rotate_key
-from lrdp.ledger.export import verify, write_export
+from lrdp.ledger.export import verify_export, write_export
 from lrdp.ledger.heads import Successor, rotation_message
 from lrdp.ledger.reports import read_report, report_of
 from lrdp.ledger.starting import Home, replace_key
@@ -83,14 +83,14 @@ def test_an_export_follows_the_rotation(used: World, tmp_path: Path) -> None:
     with new.open() as ledger:
         head = write_export(ledger, tmp_path / "export.txt")
         report = read_report(report_of(ledger.books).signed(new.key))
-    verified = verify(tmp_path / "export.txt")
+    verified = verify_export(tmp_path / "export.txt")
     assert verified.head == head
     assert verified.books.client_key == report.key == new.key.public
     rows = (tmp_path / "export.txt").read_bytes().splitlines()
     stale = replace(head, successors=()).signed(used.key)
     (tmp_path / "stale.txt").write_bytes(b"\n".join([*rows[:-1], b"HEAD\t" + stale.encode().encode()]) + b"\n")
     with pytest.raises(LedgerDamaged, match="the client's key did not sign"):
-        verify(tmp_path / "stale.txt")
+        verify_export(tmp_path / "stale.txt")
 
 
 def test_a_thief_without_the_key_cannot_hand_over(used: World) -> None:

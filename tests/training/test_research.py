@@ -15,7 +15,7 @@ from ledger.worlds import World, request
 from lrdp import training
 from lrdp.errors import InvalidInput, ReceiptRefused
 from lrdp.federation import LocalTask, Order
-from lrdp.federation.client import Participant
+from lrdp.federation.client.participant import Participant
 from lrdp.ledger.receipt import Receipt
 from lrdp.training import Execution, PublicConstants, Task, private_update, unaccounted_private_update
 from lrdp.training.keystream import Keystream

@@ -19,11 +19,13 @@ from lrdp.accounting.accountants import (
     RenyiAccountant,
     SteadyAccountant,
     TaylorAccountant,
+    checked_history,
 )
 from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
-from lrdp.accounting.filters import Filter, FilterAnswer, RenyiFilter, ReservedSlots
-from lrdp.accounting.fleet import Fleet
+from lrdp.accounting.filters import SPREAD, Filter, FilterAnswer, RenyiFilter, ReservedSlots, checked_weights, readings
+from lrdp.accounting.fleet import FLEET_CHUNK, Fleet
 from lrdp.accounting.mechanisms import (
+    CLIP_HEADROOM,
     Adjacency,
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
@@ -33,9 +35,12 @@ from lrdp.accounting.mechanisms import (
     SampledGaussian,
     TruncatedPoissonGaussian,
 )
-from lrdp.accounting.planning import Option, Plan, Training, options
+from lrdp.accounting.planning import Option, Plan, Training, options, recipes
 
 __all__ = [
+    "CLIP_HEADROOM",
+    "FLEET_CHUNK",
+    "SPREAD",
     "Accountant",
     "Adjacency",
     "Budget",
@@ -61,8 +66,12 @@ __all__ = [
     "TaylorAccountant",
     "Training",
     "TruncatedPoissonGaussian",
+    "checked_history",
+    "checked_weights",
     "least_noise",
     "most_rounds",
     "options",
     "quietest_batch",
+    "readings",
+    "recipes",
 ]

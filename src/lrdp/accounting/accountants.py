@@ -15,7 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from lrdp.accounting import conversion, limits
+from lrdp import limits
+from lrdp.accounting import conversion
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.accounting.pairs import DominatingPair, log_excess, renyi_divergence
 from lrdp.accounting.privacy_loss import LARGEST_EPSILON, LossDistribution, compose, connect_the_dots

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from scipy.optimize import brentq, minimize_scalar
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.accounting.accountants import Accountant, PrivacySpent, RenyiAccountant
 from lrdp.accounting.mechanisms import Mechanism, SampledGaussian
 from lrdp.errors import OutOfReach, Unsupported

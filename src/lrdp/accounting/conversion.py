@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput
 

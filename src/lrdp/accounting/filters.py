@@ -23,7 +23,7 @@ from typing import Final, Protocol, Self
 
 import numpy as np
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.accounting.accountants import History, PrivacySpent, RenyiAccountant, SteadyAccountant, checked_history
 from lrdp.accounting.calibration import Budget
 from lrdp.accounting.conversion import best_on_grid, checked_order, epsilon_at

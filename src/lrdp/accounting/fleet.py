@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.accounting.accountants import History, checked_history
 from lrdp.accounting.conversion import ORDERS, epsilon_at
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
@@ -22,7 +22,7 @@ from lrdp.accounting.pairs import log_excess, renyi_divergence
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput, Unsupported
 
-CHUNK = 1 << 14  # clients whose divergences are held at once: about 8 MB
+FLEET_CHUNK = 1 << 14  # clients whose divergences are held at once: about 8 MB
 _WIDE = (np.dtype(np.int32), np.dtype(np.int64))
 
 
@@ -96,8 +96,8 @@ class Fleet:
         if not self.mechanisms:
             return result
         curves = self.curves()
-        for first in range(0, len(self), CHUNK):
-            clients = slice(first, first + CHUNK)
+        for first in range(0, len(self), FLEET_CHUNK):
+            clients = slice(first, first + FLEET_CHUNK)
             result[clients] = epsilon_at(self.divergences(clients, curves), ORDERS, delta).min(axis=1)
         result[self.idle] = 0.0
         return result

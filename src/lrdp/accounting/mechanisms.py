@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from scipy.special import betainc, gammaln
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, OneOfPair, ReplaceOnePair
 from lrdp.errors import InvalidInput, Unsupported
 
+CLIP_HEADROOM: Final = {"float32": 2.0**-7, "float64": 2.0**-16}
+"""The share of the clip norm that is kept free for rounding, by the type of the weights: what training clips to, and
+what a statement says of it."""
 _MOST_DRAWS = 60  # one record drawn more often than this into one batch with replacement: probability below 1e-80
 _LEAST_LOG_WEIGHT = -50.0  # rarer than 2e-22: far below the rounding that a loss distribution charges to δ anyway
 _NOISE = (1e-6, 1e9)

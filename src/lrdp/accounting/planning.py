@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.accounting.accountants import Accountant, PldAccountant, PrivacySpent, RenyiAccountant, TaylorAccountant
 from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
 from lrdp.accounting.mechanisms import (

@@ -27,8 +27,8 @@ from lrdp.accounting import (
     TruncatedPoissonGaussian,
     least_noise,
     options,
+    recipes,
 )
-from lrdp.accounting.planning import recipes
 from lrdp.commands.output import AsJson, print_json, print_line, print_record, say, screen
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost

@@ -72,7 +72,7 @@ def conduct(name: str, options: Mapping[str, Any], changes: Mapping[str, Any]) -
 def read_changes(given: list[str] | None) -> dict[str, Any]:
     """Lines of TOML, as in ``epsilons=[2, 8]`` or ``tasks.mnist.rounds=5``, laid over one another."""
     from lrdp.experiments.study.settings import laid_over
-    from lrdp.ledger.toml_text import read_toml
+    from lrdp.ledger import read_toml
 
     found: dict[str, Any] = {}
     for line in given or []:

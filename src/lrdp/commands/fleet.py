@@ -9,17 +9,14 @@ from lrdp import files
 from lrdp.commands.output import print_json, print_line, say
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtLeast, AtMost, left
-from lrdp.ledger.encoding import LONGEST_LINE
-from lrdp.ledger.export import verify
-from lrdp.ledger.fleet import FleetView
-from lrdp.ledger.reports import LABEL, Report, read_report, report_of
+from lrdp.ledger import LONGEST_LINE, REPORT_LABEL, FleetView, Report, read_report, report_of, verify_export
 
 
 def reports_in(path: Path) -> list[Report]:
     """The reports in a file of reports, or the one that a verified export amounts to: all are signed."""
     try:
         with files.opened(path) as file:
-            is_report = file.read(len(LABEL)) == LABEL.encode()
+            is_report = file.read(len(REPORT_LABEL)) == REPORT_LABEL.encode()
             file.seek(0)
             if is_report:
                 return [read_report(line.decode("ascii")) for line in files.lines(file, LONGEST_LINE)]
@@ -27,7 +24,7 @@ def reports_in(path: Path) -> list[Report]:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} holds a line that is no report: it is not ASCII.") from None
-    verified = verify(path)
+    verified = verify_export(path)
     if verified.head is None:
         raise InvalidInput(
             f"{path} is a ledger, which nobody signed as a whole: import what `lrdp ledger export` makes of it."

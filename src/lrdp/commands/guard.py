@@ -19,7 +19,7 @@ from lrdp.figures import AtMost
 from lrdp.screen import visible
 
 if TYPE_CHECKING:
-    from lrdp.federation.guard import Budgeted, Guard
+    from lrdp.federation.client.guard import Budgeted, Guard
 
 _LOG: Final = logging.getLogger("lrdp.guard")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -36,8 +36,8 @@ def guard(
     as_json: Annotated[bool, typer.Option("--json", help="Log one JSON object per line on stdout.")] = False,
 ) -> None:
     """Own the data, the keys and the budget, and answer what the server's app passes on, until stopped."""
-    from lrdp.federation.requirements import require_torch
-    from lrdp.federation.sockets import listening, told_to_stop
+    from lrdp.federation.wire.requirements import require_torch
+    from lrdp.federation.wire.sockets import listening, told_to_stop
 
     require_torch()
     if not data.exists():
@@ -58,10 +58,10 @@ def guard(
 
 
 def _opened(folder: Path, code: Path | None, settings: dict[str, Any]) -> tuple[Guard, Budgeted]:
-    from lrdp.federation.client import Participant
-    from lrdp.federation.guard import Guard, Ward, inspected
-    from lrdp.federation.home import ClientHome
-    from lrdp.federation.trusted import trusted_task
+    from lrdp.federation.client.guard import Guard, Ward, inspected
+    from lrdp.federation.client.home import ClientHome
+    from lrdp.federation.client.participant import Participant
+    from lrdp.federation.client.trusted import trusted_task
 
     home = ClientHome(folder=folder)
     task = trusted_task(home.policy(), code or folder)

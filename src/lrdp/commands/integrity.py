@@ -13,11 +13,22 @@ import typer
 from lrdp import files
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput, NotVerified
-from lrdp.integrity import history, keys, registry
-from lrdp.integrity.cards import MOST_CHARACTERS, card, read_card, read_registry, registry_record
-from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE
-from lrdp.integrity.registry import NO_PREVIOUS, Registry
-from lrdp.integrity.verdicts import MEANINGS, Verdict
+from lrdp.integrity import (
+    HASH_SIZE,
+    MEANINGS,
+    MOST_CARD_CHARACTERS,
+    NO_PREVIOUS,
+    SIGNATURE_SIZE,
+    Registry,
+    Verdict,
+    card,
+    history,
+    keys,
+    read_card,
+    read_registry,
+    registry,
+    registry_record,
+)
 
 keys_app = typer.Typer(help="A participant's keys: one file, readable by its owner only.", no_args_is_help=True)
 registry_app = typer.Typer(
@@ -177,7 +188,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _text(path: Path) -> str:
     try:
-        return files.read(path, MOST_CHARACTERS).decode("ascii", errors="replace")
+        return files.read(path, MOST_CARD_CHARACTERS).decode("ascii", errors="replace")
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
 

@@ -14,15 +14,31 @@ from lrdp.commands.output import AsJson, print_json, print_page, print_record, s
 from lrdp.commands.peers import pinned
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
 from lrdp.figures import AtLeast, AtMost
-from lrdp.ledger import Head, Ledger, SigningKey, adopt_head, read_policy, void
-from lrdp.ledger.export import VerifiedBooks, digests_at, verify, write_export
-from lrdp.ledger.fleet import FleetBooks, view
-from lrdp.ledger.heads import LONGEST_HEAD
-from lrdp.ledger.policy import Holder
-from lrdp.ledger.reports import report_of
-from lrdp.ledger.starting import Home, open_budget, peers_lines, replace_key, write_policy
-from lrdp.ledger.store import Store
-from lrdp.ledger.summary import Summary, summarize
+from lrdp.ledger import (
+    LONGEST_HEAD,
+    FleetBooks,
+    Head,
+    Holder,
+    Home,
+    Ledger,
+    SigningKey,
+    Store,
+    Summary,
+    VerifiedBooks,
+    adopt_head,
+    digests_at,
+    fleet_view,
+    open_budget,
+    peers_lines,
+    read_policy,
+    replace_key,
+    report_of,
+    summarize,
+    verify_export,
+    void,
+    write_export,
+    write_policy,
+)
 from lrdp.report import statement_pages
 from lrdp.report.statement import Statement, record
 
@@ -91,7 +107,7 @@ def init(
 @ledger_app.command()
 def show(path: LedgerPath = None, folder: Folder = Path(), as_json: AsJson = False) -> None:
     """What was spent, what is left, and where every charge stands."""
-    summary = summarize(verify(path or Home(folder=folder).ledger).books)
+    summary = summarize(verify_export(path or Home(folder=folder).ledger).books)
     print_record(_figures(summary) if as_json else _in_short(summary), as_json)
 
 
@@ -105,7 +121,7 @@ def verify_command(
 ) -> None:
     """Check every entry of a ledger or an export; needs no keys, no policy and no network."""
     where = path or Home(folder=folder).ledger
-    verified = verify(where)
+    verified = verify_export(where)
     _check_key(verified, key)
     _check_heads(where, verified, [_read_head(each) for each in head or []])
     books = verified.books
@@ -153,7 +169,7 @@ def import_command(
         books = FleetBooks.load(fleet)
     else:
         raise InvalidInput("there is nothing to show: name exports or reports to import, or a --fleet file.")
-    seen = view(books)
+    seen = fleet_view(books)
     print_fleet(seen, seen.next_to_run_out(count).tolist(), as_json)
 
 
@@ -207,7 +223,7 @@ def statement(
 ) -> None:
     """The privacy statement, filled from the books: text, JSON or HTML."""
     home = Home(folder=folder)
-    verified = verify(path or home.ledger)
+    verified = verify_export(path or home.ledger)
     made = Statement(summary=summarize(verified.books), head=verified.head or _own_head(home, path, verified))
     if html is not None:
         html.write_text(statement_pages.html(made), encoding="utf-8")

@@ -8,11 +8,9 @@ from typing import Final
 
 from lrdp.commands.output import say
 from lrdp.errors import InvalidInput
+from lrdp.integrity import Registry, majority, read_card, read_registry
 from lrdp.integrity import registry as registries
-from lrdp.integrity.cards import read_card, read_registry
-from lrdp.integrity.registry import Registry
-from lrdp.integrity.session import majority
-from lrdp.ledger.policy import PeersRule
+from lrdp.ledger import PeersRule
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
 

@@ -58,7 +58,7 @@ def run(
     os.environ.update({name: value for name, value in _OFFLINE.items() if name not in os.environ})
     from lrdp.experiments import demo
     from lrdp.experiments.story import Story
-    from lrdp.federation.simulation import in_one_process, in_ray
+    from lrdp.federation.local.simulation import in_one_process, in_ray
 
     story = Story(clients=clients, rounds=rounds, local_steps=local_steps, epsilon=epsilon)
     where = folder or Path(time.strftime("lrdp-run-%Y%m%d-%H%M%S"))

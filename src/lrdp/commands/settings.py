@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from lrdp.errors import InvalidInput
-from lrdp.ledger.toml_text import read_toml
+from lrdp.ledger import read_toml
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for the data set; may be repeated.")]
 

@@ -16,8 +16,7 @@ from lrdp.figures import AtMost
 from lrdp.screen import visible
 
 if TYPE_CHECKING:
-    from lrdp.training import ModelReport, Task
-    from lrdp.training.trial import Trial
+    from lrdp.training import ModelReport, Task, Trial
 
 Name = Annotated[str, typer.Argument(help="MODULE:NAME of a task or a model, or of what makes one.")]
 _CLIP_NORM = 1.0
@@ -65,10 +64,9 @@ def check(
 
 
 def _verdict(name: str, settings: dict[str, Any], rows: int) -> _Verdict:
-    from lrdp.federation.task import LocalTask
-    from lrdp.training import Task, loading
+    from lrdp.federation.client.local_task import LocalTask
+    from lrdp.training import Task, loading, trial
     from lrdp.training import check as inspect
-    from lrdp.training.trial import trial
 
     named = loading.load(name, Task, LocalTask)
     task = _local(named, settings) if isinstance(named, LocalTask) else named
@@ -85,7 +83,7 @@ def _verdict(name: str, settings: dict[str, Any], rows: int) -> _Verdict:
 
 def _local(named: Any, settings: dict[str, Any]) -> Task:
     """As a client has it: with its own records, those that cannot be trained on named."""
-    from lrdp.federation.task import Workbench
+    from lrdp.federation.client.local_task import Workbench
     from lrdp.training import PublicConstants
 
     bench = Workbench(named, settings)

@@ -15,12 +15,12 @@ import torch
 from lrdp.errors import InvalidInput
 from lrdp.experiments import digits
 from lrdp.experiments.demo_clients import DemoHospitals
+from lrdp.experiments.dishonest import Cheat
 from lrdp.experiments.story import LEARNING_RATE, Story
-from lrdp.federation import Consortium, Order, RoundReport, Terms, found
-from lrdp.federation.dishonest import DishonestAverage
-from lrdp.federation.rounds import EXHAUSTED
-from lrdp.federation.simulation import Federation, Parameters
-from lrdp.ledger.books import State
+from lrdp.federation import Consortium, Order, RoundReport, Terms, VerifiedAverage, found
+from lrdp.federation.local.simulation import Federation, Parameters
+from lrdp.federation.server.settling import EXHAUSTED
+from lrdp.ledger import State
 
 Engine = Callable[[Federation], None]
 _FIRST_MODEL: Final = 2411
@@ -149,7 +149,7 @@ def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[st
         choose=story.choose,
     )
     cheats = () if story.cheated is None else (story.cheated,)
-    strategy = DishonestAverage(terms, watch.reports.append, cheats=cheats)
+    strategy = VerifiedAverage(terms, watch.reports.append, settle=Cheat(cheats))
     engine(
         Federation(
             strategy=strategy,

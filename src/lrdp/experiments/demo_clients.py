@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from lrdp.experiments import digits
 from lrdp.federation import Consortium, LocalTask, private_client_app
-from lrdp.federation.client import Participant
-from lrdp.federation.frames import Frame
-from lrdp.federation.home import ClientHome
-from lrdp.federation.messages import Work, read_message
-from lrdp.federation.simulation import App, crashing
-from lrdp.federation.task import Workbench
-from lrdp.integrity.encoding import pack, unpack
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.local_task import Workbench
+from lrdp.federation.client.participant import Participant
+from lrdp.federation.local.simulation import App, crashing
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.questions import Work, read_message
+from lrdp.integrity import pack, unpack
 from lrdp.training import Execution, StepDone
 
 _MOST_SECONDS: Final = 300

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Final
 
-from lrdp.accounting import Budget, Training, limits
+from lrdp import limits
+from lrdp.accounting import Budget, Training
 from lrdp.errors import InvalidInput
 from lrdp.experiments.digits import stated_size
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from lrdp.federation.requirements import require_flower
+from lrdp.federation.wire.requirements import require_flower
 
 if TYPE_CHECKING:
-    from lrdp.federation.app import private_client_app
-    from lrdp.federation.asynchronous import BufferedAverage
-    from lrdp.federation.consortium import Consortium, found
-    from lrdp.federation.forwarding import guarded_client_app
-    from lrdp.federation.in_process import InProcessGrid, Node
-    from lrdp.federation.orders import Order
-    from lrdp.federation.progress import RoundReport
-    from lrdp.federation.strategy import VerifiedAverage
-    from lrdp.federation.task import LocalTask
-    from lrdp.federation.terms import Terms, everybody
+    from lrdp.federation.client.app import private_client_app
+    from lrdp.federation.client.forwarding import guarded_client_app
+    from lrdp.federation.client.local_task import LocalTask
+    from lrdp.federation.local.consortium import Consortium, found
+    from lrdp.federation.local.in_process import InProcessGrid, Node
+    from lrdp.federation.server.buffered import BufferedAverage
+    from lrdp.federation.server.round_report import RoundReport
+    from lrdp.federation.server.strategy import VerifiedAverage
+    from lrdp.federation.server.terms import Terms, everybody
+    from lrdp.federation.wire.orders import Order
 
 __all__ = [
     "BufferedAverage",
@@ -40,21 +40,21 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "BufferedAverage": "asynchronous",
-    "Consortium": "consortium",
-    "InProcessGrid": "in_process",
-    "LocalTask": "task",
-    "Node": "in_process",
-    "Order": "orders",
-    "RoundReport": "progress",
-    "Terms": "terms",
-    "VerifiedAverage": "strategy",
-    "everybody": "terms",
-    "found": "consortium",
-    "guarded_client_app": "forwarding",
-    "private_client_app": "app",
+    "BufferedAverage": "server.buffered",
+    "Consortium": "local.consortium",
+    "InProcessGrid": "local.in_process",
+    "LocalTask": "client.local_task",
+    "Node": "local.in_process",
+    "Order": "wire.orders",
+    "RoundReport": "server.round_report",
+    "Terms": "server.terms",
+    "VerifiedAverage": "server.strategy",
+    "everybody": "server.terms",
+    "found": "local.consortium",
+    "guarded_client_app": "client.forwarding",
+    "private_client_app": "client.app",
 }
-_WITHOUT_FLOWER: Final = ("consortium", "orders", "progress", "task")
+_WITHOUT_FLOWER: Final = ("local.consortium", "wire.orders", "server.round_report", "client.local_task")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,39 +6,80 @@ steps that it drives. Anything but VERIFIED raises NotVerified.
 """
 
 from lrdp.integrity import blame, client, server, states
+from lrdp.integrity.cards import MOST_CARD_CHARACTERS, card, json_object, read_card, read_registry, registry_record
+from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, as_number, digest, number, pack, unpack
 from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, session_key
-from lrdp.integrity.fixed_point import FixedPoint, Quantised, Room, quantise
-from lrdp.integrity.keys import Identity, Member, new_identity
-from lrdp.integrity.messages import Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
+from lrdp.integrity.fixed_point import (
+    MODEL,
+    SMALL,
+    FixedPoint,
+    Model,
+    Quantised,
+    Room,
+    Whole,
+    combine,
+    model_hash,
+    quantise,
+)
+from lrdp.integrity.history import receipt_line, session_line
+from lrdp.integrity.keys import Identity, Member, new_identity, verifies
+from lrdp.integrity.messages import NONCE_SIZE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
 from lrdp.integrity.receipts import RoundReceipt, endorse, follow, follow_all
-from lrdp.integrity.registry import Registry
+from lrdp.integrity.registry import NO_PREVIOUS, Registry
+from lrdp.integrity.repeats import Repeats, Roster, nothing_before, same_roster, smaller_roster
 from lrdp.integrity.rounds import Contribution, Outcome, run_round
-from lrdp.integrity.schemes import ClientScheme, ServerScheme, SketchClient, SketchServer, sketch_client
-from lrdp.integrity.session import Parameters, Position, ProofMethod, Session, genesis
-from lrdp.integrity.verdicts import MEANINGS, Verdict
+from lrdp.integrity.schemes import (
+    ClientScheme,
+    ServerScheme,
+    SketchClient,
+    SketchServer,
+    sketch_client,
+    transcript_challenge,
+)
+from lrdp.integrity.sealing import MOST_STATE_BYTES
+from lrdp.integrity.server import Gathering, Idle, Published
+from lrdp.integrity.session import FEWEST, Parameters, Position, ProofMethod, Session, genesis, majority, named_registry
+from lrdp.integrity.states import ClientState
+from lrdp.integrity.verdicts import MEANINGS, Verdict, rejection
 from lrdp.integrity.wire import Wire
 
 __all__ = [
+    "FEWEST",
+    "HASH_SIZE",
     "MEANINGS",
+    "MODEL",
+    "MOST_CARD_CHARACTERS",
+    "MOST_STATE_BYTES",
+    "NONCE_SIZE",
+    "NO_PREVIOUS",
+    "SIGNATURE_SIZE",
+    "SMALL",
     "Accept",
     "ClientScheme",
+    "ClientState",
     "CommittedUpdate",
     "Contribution",
     "ExactClient",
     "ExactServer",
     "FixedPoint",
+    "Gathering",
     "Header",
     "Identity",
+    "Idle",
     "Member",
+    "Model",
     "Outcome",
     "Parameters",
     "Pledge",
     "Position",
     "ProofMethod",
     "Publish",
+    "Published",
     "Quantised",
     "Registry",
+    "Repeats",
     "Room",
+    "Roster",
     "RoundReceipt",
     "ServerScheme",
     "Session",
@@ -49,19 +90,42 @@ __all__ = [
     "Tags",
     "Train",
     "Verdict",
+    "Whole",
     "Wire",
+    "as_number",
     "blame",
+    "card",
     "client",
+    "combine",
+    "digest",
     "endorse",
     "exact_client",
     "follow",
     "follow_all",
     "genesis",
+    "json_object",
+    "majority",
+    "model_hash",
+    "named_registry",
     "new_identity",
+    "nothing_before",
+    "number",
+    "pack",
     "quantise",
+    "read_card",
+    "read_registry",
+    "receipt_line",
+    "registry_record",
+    "rejection",
     "run_round",
+    "same_roster",
     "server",
     "session_key",
+    "session_line",
     "sketch_client",
+    "smaller_roster",
     "states",
+    "transcript_challenge",
+    "unpack",
+    "verifies",
 ]

@@ -10,7 +10,7 @@ from lrdp.integrity.keys import Member
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.verdicts import Verdict, rejection
 
-MOST_CHARACTERS = MOST_BYTES
+MOST_CARD_CHARACTERS = MOST_BYTES
 _MOST_MARKS = 16
 _CHARACTERS_A_MARK = 32
 
@@ -59,7 +59,7 @@ def read_registry(text: str) -> Registry:
     )
 
 
-def json_object(text: str, most: int = MOST_CHARACTERS) -> dict[str, Any]:
+def json_object(text: str, most: int = MOST_CARD_CHARACTERS) -> dict[str, Any]:
     """A JSON object of names and keys, which are long: with little between its marks a value costs many times its text.
 
     Guarantees: the cost is at most some times that of the text.

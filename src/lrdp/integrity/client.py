@@ -157,11 +157,11 @@ def answer(committed: Committed, publish: Publish, repeats: Repeats = same_roste
     return tagged, sign_tag(ready.identity, publish.header, own.value)
 
 
-def answer_again(tagged: Tagged, publish: Publish) -> Tag:
+def answer_again(tagged: Tagged, publish: Publish, repeats: Repeats = same_roster) -> Tag:
     """The same tag for the same PUBLISH, if it was lost on the way. There is no second word on an attempt."""
     if publish.header.digest != tagged.header.digest:
         raise rejection(Verdict.STALE_CONTEXT, "another PUBLISH of this attempt was answered before")
-    return answer(tagged.committed, publish)[1]
+    return answer(tagged.committed, publish, repeats)[1]
 
 
 def sign_tag(identity: Identity, header: Header, value: int) -> Tag:

@@ -9,35 +9,72 @@ from lrdp.ledger.administration import adopt_head, rotate_key, void
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice, SlotsChoice
-from lrdp.ledger.heads import ChainPoint, Head
+from lrdp.ledger.decisions import tighter
+from lrdp.ledger.encoding import LONGEST_LINE, encode_mechanism
+from lrdp.ledger.export import VerifiedBooks, digests_at, verify_export, write_export
+from lrdp.ledger.fleet import FleetBooks, FleetView, fleet_view
+from lrdp.ledger.heads import LONGEST_HEAD, ChainPoint, Head
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.outbox import Reply
-from lrdp.ledger.policy import Policy
+from lrdp.ledger.policy import Holder, PeersRule, Policy, Retries
 from lrdp.ledger.policy_file import parse_policy, read_policy
 from lrdp.ledger.receipt import Receipt
 from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.reports import REPORT_LABEL, Report, read_report, report_of
 from lrdp.ledger.request import ReceivedModel, Request
+from lrdp.ledger.starting import Home, open_budget, peers_lines, replace_key, write_policy
+from lrdp.ledger.store import Store
+from lrdp.ledger.summary import Summary, summarize
+from lrdp.ledger.toml_text import MOST_TOML_CHARACTERS, read_toml
 
 __all__ = [
+    "LONGEST_HEAD",
+    "LONGEST_LINE",
+    "MOST_TOML_CHARACTERS",
+    "REPORT_LABEL",
     "Books",
     "ChainPoint",
     "FilterChoice",
+    "FleetBooks",
+    "FleetView",
     "Head",
+    "Holder",
+    "Home",
     "Ledger",
     "OrdersChoice",
+    "PeersRule",
     "Policy",
     "Receipt",
     "ReceivedModel",
     "Refusal",
     "Reply",
+    "Report",
     "Request",
+    "Retries",
     "SigningKey",
     "SlotsChoice",
     "State",
+    "Store",
+    "Summary",
+    "VerifiedBooks",
     "adopt_head",
+    "digests_at",
+    "encode_mechanism",
+    "fleet_view",
+    "open_budget",
     "parse_policy",
+    "peers_lines",
     "read_policy",
+    "read_report",
+    "read_toml",
+    "replace_key",
+    "report_of",
     "rotate_key",
+    "summarize",
+    "tighter",
+    "verify_export",
     "void",
+    "write_export",
+    "write_policy",
 ]

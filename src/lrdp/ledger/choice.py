@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lrdp import limits
+from lrdp.accounting import SPREAD as SPREAD_ORDERS
 from lrdp.accounting import (
     Adjacency,
     Budget,
@@ -21,12 +23,10 @@ from lrdp.accounting import (
     RenyiAccountant,
     RenyiFilter,
     ReservedSlots,
-    limits,
+    checked_history,
+    checked_weights,
     most_rounds,
 )
-from lrdp.accounting.accountants import checked_history
-from lrdp.accounting.filters import SPREAD as SPREAD_ORDERS
-from lrdp.accounting.filters import checked_weights
 from lrdp.errors import InvalidInput
 from lrdp.ledger.encoding import decode_float, decode_history, encode_float, encode_history, within
 

@@ -50,7 +50,7 @@ def write_export(ledger: Ledger, path: Path) -> Head:
     return head
 
 
-def verify(path: Path) -> VerifiedBooks:
+def verify_export(path: Path) -> VerifiedBooks:
     """Check every entry of a ledger or of an export, without keys and without a policy.
 
     Raises:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lrdp.accounting import Adjacency, Budget, Fleet, Mechanism, limits
-from lrdp.accounting.filters import readings
-from lrdp.accounting.fleet import CHUNK
+from lrdp import limits
+from lrdp.accounting import FLEET_CHUNK, Adjacency, Budget, Fleet, Mechanism, readings
 from lrdp.errors import InvalidInput
 from lrdp.ledger.choice import OrdersChoice, SlotsChoice, decode_choice
 from lrdp.ledger.columns import read_columns, write_columns
@@ -223,7 +222,7 @@ class FleetView:
         return among[np.lexsort((self.left[among], self.rounds[among]))][:count]
 
 
-def view(books: FleetBooks) -> FleetView:
+def fleet_view(books: FleetBooks) -> FleetView:
     """All figures of all clients at once."""
     spent, guaranteed = np.zeros(len(books)), np.zeros(len(books))
     rounds = np.zeros(len(books), dtype=np.int64)
@@ -252,8 +251,8 @@ def _by_orders(books: FleetBooks, rows: IntArray, choice: OrdersChoice, delta: f
     # ε grows with the divergence one to one, so its value at any one tells what the conversion costs.
     conversion = readings(np.array([_ANY]), choice.weights, delta) - _ANY
     guaranteed, rounds = np.zeros(len(rows)), np.zeros(len(rows))
-    for first in range(0, len(rows), CHUNK):
-        part = slice(first, first + CHUNK)
+    for first in range(0, len(rows), FLEET_CHUNK):
+        part = slice(first, first + FLEET_CHUNK)
         used, clients = books.fleet.divergences(rows[part], curves), rows[part]
         guaranteed[part] = readings(used, choice.weights, delta).min(axis=1)
         cost = curves[books.following[clients]] * books.following_steps[clients, None]

@@ -9,7 +9,8 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final
 
-from lrdp.accounting import Adjacency, Budget, SampledGaussian, limits
+from lrdp import limits
+from lrdp.accounting import Adjacency, Budget, SampledGaussian
 from lrdp.errors import InvalidInput
 from lrdp.ledger.request import check_digest
 

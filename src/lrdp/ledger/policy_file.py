@@ -20,7 +20,7 @@ from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, SampledGaussia
 from lrdp.errors import InvalidInput, PolicyRefused
 from lrdp.ledger.policy import BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
 from lrdp.ledger.refusals import Refusal
-from lrdp.ledger.toml_text import MOST_CHARACTERS, read_toml
+from lrdp.ledger.toml_text import MOST_TOML_CHARACTERS, read_toml
 
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=Enum)
@@ -34,7 +34,7 @@ _WORDS: Final = {str: "text in quotes", int: "a whole number", float: "a number"
 def read_policy(path: Path) -> Policy:
     """The policy in a file; without a file every request is refused."""
     try:
-        text = files.read(path, 4 * MOST_CHARACTERS).decode("utf-8")
+        text = files.read(path, 4 * MOST_TOML_CHARACTERS).decode("utf-8")
     except FileNotFoundError:
         raise PolicyRefused(
             f"there is no policy at {path}: without one every request is refused; write one with `lrdp init`.",

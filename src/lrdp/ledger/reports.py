@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lrdp.accounting import Adjacency, Budget, Mechanism, limits
-from lrdp.accounting.accountants import checked_history
+from lrdp import limits
+from lrdp.accounting import Adjacency, Budget, Mechanism, checked_history
 from lrdp.errors import InvalidInput
 from lrdp.ledger.books import Books
 from lrdp.ledger.choice import decode_choice
@@ -26,7 +26,7 @@ from lrdp.ledger.heads import Successor, decode_successors, encode_successors, h
 from lrdp.ledger.keys import SigningKey, is_signed
 from lrdp.ledger.policy_file import parse_policy
 
-LABEL: Final = "lrdp-report-1"
+REPORT_LABEL: Final = "lrdp-report-1"
 _MOST_STEPS: Final = 1 << 40
 
 
@@ -58,7 +58,7 @@ class Report(NamedTuple):
     def encode(self) -> str:
         """The line without its signature."""
         words = [
-            LABEL,
+            REPORT_LABEL,
             encode_word(self.client),
             self.ledger,
             self.key,
@@ -136,7 +136,7 @@ def read_report(line: str) -> Report:
     except (ValueError, OverflowError) as problem:
         raise InvalidInput(f"a report is a line of 13 or 15 fields, got {line[:60]!r}: {problem}.") from None
     own = report.keys[-1] == key and handed_over(ledger, opening_key, report.successors)
-    if label != LABEL or not own or not is_signed(key, signature, text.encode()):
+    if label != REPORT_LABEL or not own or not is_signed(key, signature, text.encode()):
         raise InvalidInput(f"the report of {report.client!r} is not signed with the key it names: it is not counted.")
     return report
 

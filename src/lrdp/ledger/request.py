@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from lrdp.accounting import Mechanism, limits
+from lrdp import limits
+from lrdp.accounting import Mechanism
 from lrdp.errors import InvalidInput
 
 _LONGEST_RUN: Final = 200

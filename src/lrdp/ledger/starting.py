@@ -12,7 +12,7 @@ from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
 from lrdp.ledger.administration import rotate_key
 from lrdp.ledger.choice import OrdersChoice
-from lrdp.ledger.export import verify
+from lrdp.ledger.export import verify_export
 from lrdp.ledger.keys import SigningKey
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.policy import Holder, PeersRule
@@ -184,7 +184,7 @@ def replace_key(home: Home) -> SigningKey:
     new = SigningKey.read(home.next_key)
     if home.key.exists():
         old = SigningKey.read(home.key)
-        if verify(home.ledger).books.client_key != new.public:
+        if verify_export(home.ledger).books.client_key != new.public:
             with home.open() as ledger:
                 rotate_key(ledger, old, new)
         files.rename(home.key, home.key.with_name(f"client-{old.public[:16]}.pem"))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lrdp.errors import InvalidInput
 
-MOST_CHARACTERS: Final = 1 << 16
+MOST_TOML_CHARACTERS: Final = 1 << 16
 _LONGEST_LINE: Final = 4096
 _MOST_DOTS: Final = 32
 
@@ -18,8 +18,10 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     Raises:
         InvalidInput: naming ``source``, for what is no TOML, or is too large or too deep to be somebody's rules.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise InvalidInput(f"{source} has {len(text)} characters, and {MOST_CHARACTERS} is the most: nothing was read.")
+    if len(text) > MOST_TOML_CHARACTERS:
+        raise InvalidInput(
+            f"{source} has {len(text)} characters, and {MOST_TOML_CHARACTERS} is the most: nothing was read."
+        )
     for number, line in enumerate(text.splitlines(), start=1):
         if len(line) > _LONGEST_LINE or line.count(".") > _MOST_DOTS:
             raise InvalidInput(

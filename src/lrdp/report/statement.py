@@ -8,13 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lrdp import __version__
-from lrdp.accounting import Mechanism, PrivacySpent, limits
+from lrdp import __version__, limits
+from lrdp.accounting import Mechanism, PrivacySpent
 from lrdp.figures import AtLeast
-from lrdp.ledger.books import State
-from lrdp.ledger.encoding import encode_mechanism
-from lrdp.ledger.heads import Head
-from lrdp.ledger.summary import Summary
+from lrdp.ledger import Head, State, Summary, encode_mechanism
 from lrdp.report.statement_points import Point, points
 
 SCHEMA: Final = "lrdp-statement/1"

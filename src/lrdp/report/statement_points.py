@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from lrdp import __version__
-from lrdp.accounting import Adjacency, Mechanism, PrivacySpent, limits
+from lrdp.accounting import CLIP_HEADROOM, Adjacency, Mechanism, PrivacySpent
 from lrdp.figures import AtLeast, AtMost
-from lrdp.ledger.books import State
-from lrdp.ledger.heads import Head
-from lrdp.ledger.summary import Summary
+from lrdp.ledger import Head, State, Summary
 
 _NEIGHBOURS: Final = {
     Adjacency.ADD_REMOVE: "with and without one record",
@@ -176,7 +174,7 @@ def _versions(summary: Summary) -> str:
         f"lrdp {__version__}, Python {platform.python_version()}; accountant {summary.accountant}, rounded up. As "
         f"lrdp.training is built, noise comes from a cryptographic generator keyed by the operating system, is "
         f"added in float64 and snapped to a public grid; gradients in float32 are clipped to C(1 - 1/"
-        f"{AtMost(1 / limits.HEADROOM['float32']):.0f}), and the rest of C bounds, by proof, what rounding can add to "
+        f"{AtMost(1 / CLIP_HEADROOM['float32']):.0f}), and the rest of C bounds, by proof, what rounding can add to "
         f"one record's share."
     )
 

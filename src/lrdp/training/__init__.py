@@ -8,20 +8,27 @@ from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.features import Features, cached_features
 from lrdp.training.inspection import Layer, ModelReport, check
+from lrdp.training.keystream import Keystream
+from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, NamedCrossEntropy, check_records
-from lrdp.training.memory import MemoryPlan, keep_freed_blocks, return_large_blocks
+from lrdp.training.memory import LiveBytes, MemoryPlan, keep_freed_blocks, return_large_blocks
 from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
 from lrdp.training.padding import Padded
-from lrdp.training.progress import StepDone, progress_bar
-from lrdp.training.records import Dataset, TensorRecords
+from lrdp.training.probes import public_records
+from lrdp.training.progress import Observe, StepDone, progress_bar, silence
+from lrdp.training.records import Dataset, TensorRecords, check_dataset
 from lrdp.training.replacement import replace_batch_norm
 from lrdp.training.research import unaccounted_private_update
 from lrdp.training.rounding import clip_target
+from lrdp.training.sampling import EMPTY, Draw, Sampler, check_room, placed, uniform_subset
 from lrdp.training.schedules import Constant, Schedule, Staircase, WarmupCosine
+from lrdp.training.shelf import Shelf
 from lrdp.training.task import Task
+from lrdp.training.trial import Trial, trial
 from lrdp.training.update import Update, check_gradients, memory_plan, private_update
 
 __all__ = [
+    "EMPTY",
     "Adam",
     "AdamW",
     "CheckedGradients",
@@ -30,33 +37,49 @@ __all__ = [
     "Constant",
     "CrossEntropy",
     "Dataset",
+    "Draw",
     "Execution",
     "Features",
+    "Keystream",
     "Layer",
+    "LiveBytes",
     "MemoryPlan",
     "ModelReport",
     "NamedCrossEntropy",
+    "Observe",
     "Optimiser",
     "Padded",
     "PublicConstants",
+    "Randomness",
+    "Sampler",
     "Schedule",
     "Sgd",
+    "Shelf",
     "Staircase",
     "StepDone",
     "Task",
     "TensorRecords",
+    "Trial",
     "Update",
     "WarmupCosine",
     "cached_features",
     "check",
+    "check_dataset",
     "check_gradients",
     "check_records",
+    "check_room",
     "clip_target",
     "keep_freed_blocks",
     "memory_plan",
+    "placed",
+    "prepared",
     "private_update",
     "progress_bar",
+    "public_records",
     "replace_batch_norm",
     "return_large_blocks",
+    "silence",
+    "trial",
     "unaccounted_private_update",
+    "uniform_subset",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.errors import InvalidInput
 from lrdp.training.memory import MemoryPlan, parse_bytes
 from lrdp.training.optimisers import Optimiser

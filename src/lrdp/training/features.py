@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.chance import without_chance
 from lrdp.training.probes import made_up, some_rows, with_row

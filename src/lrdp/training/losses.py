@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.errors import InvalidInput
 from lrdp.training.records import Dataset, RecordReader, blank_record, check_dataset
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.errors import InvalidInput
 from lrdp.training.records import Dataset, check_dataset, records_at
 from lrdp.training.tensors import as_tensors

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 
-from lrdp.accounting import SampledGaussian, limits
-from lrdp.ledger.receipt import Receipt
+from lrdp import limits
+from lrdp.accounting import SampledGaussian
+from lrdp.ledger import Receipt
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.task import Task

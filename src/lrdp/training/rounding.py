@@ -12,11 +12,11 @@ from functools import lru_cache
 
 import torch
 
-from lrdp.accounting import limits
+from lrdp.accounting import CLIP_HEADROOM
 
 # Gradients are clipped to one minus this share of the clip norm. It is spent as follows; what is left covers the
 # coefficients' own rounding, underflow, and sums in float64, which are smaller by orders of magnitude.
-HEADROOM = {getattr(torch, name): share for name, share in limits.HEADROOM.items()}
+HEADROOM = {getattr(torch, name): share for name, share in CLIP_HEADROOM.items()}
 _SHARE_OF_MEETINGS = 5 / 8
 _SHARE_OF_ADDITIONS = 2 / 8
 _LARGEST = 512

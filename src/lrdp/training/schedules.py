@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.errors import InvalidInput
 
 _MOST = 1e9

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lrdp.accounting import Mechanism, SampledGaussian
 from lrdp.errors import InvalidInput, ReceiptRefused, Unsupported
-from lrdp.ledger.receipt import Receipt
+from lrdp.ledger import Receipt
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lrdp import files
 from lrdp.errors import InvalidInput
-from lrdp.training.shelf import Shelf
+from lrdp.training import Shelf
 
 Key = Mapping[str, str | int]
 _ROWS: Final = 1000  # written at a time

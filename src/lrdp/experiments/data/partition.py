@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.errors import InvalidInput
 
 Shares = list[NDArray[np.int64]]

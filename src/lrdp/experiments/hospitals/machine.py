@@ -98,7 +98,7 @@ def _measured(job: Job) -> dict[str, Any]:
     import torch
 
     from lrdp.experiments.hospitals.outcomes import network
-    from lrdp.training.memory import LiveBytes, return_large_blocks
+    from lrdp.training import LiveBytes, return_large_blocks
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -20,7 +20,7 @@ from lrdp.experiments.study import Cell, Places, decoded
 from lrdp.experiments.utility.engines import ENGINES, Desk, constants
 from lrdp.experiments.utility.mechanisms import part, step_of
 from lrdp.experiments.utility.training import run_desks, tail_average
-from lrdp.federation.layout import Layout
+from lrdp.federation.wire.layout import Layout
 from lrdp.training import Task, check_gradients, check_records, memory_plan
 
 

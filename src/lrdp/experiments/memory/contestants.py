@@ -18,10 +18,20 @@ from lrdp.accounting import FixedSizeGaussian, SampledGaussian, TruncatedPoisson
 from lrdp.errors import InvalidInput
 from lrdp.experiments.memory.records import Pictures
 from lrdp.experiments.networks import CLASSES, NETWORKS
-from lrdp.training import Constant, CrossEntropy, Execution, PublicConstants, Sgd, Task
-from lrdp.training.keystream import Keystream
-from lrdp.training.local_steps import Randomness, prepared
-from lrdp.training.sampling import EMPTY, Draw, Sampler
+from lrdp.training import (
+    EMPTY,
+    Constant,
+    CrossEntropy,
+    Draw,
+    Execution,
+    Keystream,
+    PublicConstants,
+    Randomness,
+    Sampler,
+    Sgd,
+    Task,
+    prepared,
+)
 
 Done = Callable[[int], None]
 """Is told the number of records of a step that has ended."""

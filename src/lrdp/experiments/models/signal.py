@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lrdp.accounting import limits
+from lrdp import limits
 
 
 def noise_in_clip_norms(noise_multiplier: float, size: int, batch_size: int, clients: int) -> float:

@@ -46,7 +46,7 @@ class NoiseWay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibrated:
+class LeastNoise:
     """``spent`` is what the accountant says of the noise it was asked for; ``rows`` of 0 are without bound."""
 
     noise_multiplier: float
@@ -66,12 +66,12 @@ def mechanism_for(task: NoiseTask, way: NoiseWay) -> SampledGaussian:
     return SAMPLINGS[way.sampling](task, way)
 
 
-def noise_for(task: NoiseTask, way: NoiseWay, budget: Budget) -> Calibrated:
+def noise_for(task: NoiseTask, way: NoiseWay, budget: Budget) -> LeastNoise:
     """The least that keeps the budget."""
     mechanism = mechanism_for(task, way)
     sigma, spent = ACCOUNTANTS[way.accountant](mechanism, task.steps, budget)
     cut = mechanism.cut_probability if isinstance(mechanism, TruncatedPoissonGaussian) else 0.0
-    return Calibrated(noise_multiplier=sigma, spent=spent, rows=mechanism.rows or 0, cut_probability=cut)
+    return LeastNoise(noise_multiplier=sigma, spent=spent, rows=mechanism.rows or 0, cut_probability=cut)
 
 
 def in_clip_norms(task: NoiseTask, noise_multiplier: float, clients: int) -> float:

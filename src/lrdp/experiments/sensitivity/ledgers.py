@@ -17,10 +17,10 @@ from lrdp.experiments.demo import first_model
 from lrdp.experiments.demo_clients import DemoHospitals
 from lrdp.experiments.sensitivity.participation import Pattern
 from lrdp.federation import Consortium, InProcessGrid, Node, Order, RoundReport, Terms, VerifiedAverage, found
-from lrdp.federation.flower import from_message
-from lrdp.federation.messages import Done, read_message
-from lrdp.federation.simulation import Federation
-from lrdp.integrity.session import FEWEST
+from lrdp.federation.local.simulation import Federation
+from lrdp.federation.wire.flower import from_message
+from lrdp.federation.wire.questions import Contributed, read_message
+from lrdp.integrity import FEWEST
 
 _BATCHES: Final = 4  # a batch holds a fourth of the records
 _DELTA: Final = 1e-5
@@ -96,7 +96,7 @@ class _Chance:
 
     def after(self, message: Any) -> Any:
         """Count each update that leaves a client, and lose some."""
-        if not isinstance(read_message(from_message(message)), Done):
+        if not isinstance(read_message(from_message(message)), Contributed):
             return message
         node = message.metadata.src_node_id
         self.trained[node] += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lrdp.accounting import limits
+from lrdp import limits
 from lrdp.errors import InvalidInput
 
 Counts = NDArray[np.int64]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lrdp import files
 from lrdp.errors import InvalidInput
-from lrdp.ledger.toml_text import MOST_CHARACTERS, read_toml
+from lrdp.ledger import MOST_TOML_CHARACTERS, read_toml
 
 QUICK: Final = "quick"
 """The table of what is different where a study is only to be seen to run."""
@@ -28,7 +28,7 @@ def read_settings(path: Path, *, quick: bool) -> dict[str, Any]:
         InvalidInput: naming the file, where it cannot be read or is no TOML.
     """
     try:
-        text = files.read(path, MOST_CHARACTERS).decode("utf-8")
+        text = files.read(path, MOST_TOML_CHARACTERS).decode("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise InvalidInput(f"the settings {path} cannot be read ({problem}): nothing was run.") from None
     tables = read_toml(text, str(path))

@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from lrdp.errors import InvalidInput
 from lrdp.experiments.utility.engines import Desk, Engine
-from lrdp.federation.exchanges import exchanged
-from lrdp.federation.flower import answering
-from lrdp.federation.frames import Frame, frame, opened
-from lrdp.federation.in_process import InProcessGrid, Node
-from lrdp.federation.layout import Layout, as_model, pack_values, raw, unpack_values
-from lrdp.integrity import FixedPoint, quantise
-from lrdp.integrity.fixed_point import Model, combine
+from lrdp.federation.local.exchanges import exchanged
+from lrdp.federation.local.in_process import InProcessGrid, Node
+from lrdp.federation.wire.flower import answering
+from lrdp.federation.wire.frames import Frame, frame, opened
+from lrdp.federation.wire.layout import Layout, as_model, pack_values, raw, unpack_values
+from lrdp.integrity import FixedPoint, Model, combine, quantise
 
 _KIND: Final = b"research"
 

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
 from lrdp.experiments.utility.mechanisms import step_of
-from lrdp.training import Constant, PublicConstants, Sgd, Task
+from lrdp.training import Constant, PublicConstants, Sgd, Task, placed, uniform_subset
 from lrdp.training.research import seeded_randomness, unaccounted_private_update
-from lrdp.training.sampling import placed, uniform_subset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from lrdp.experiments.utility.mechanisms import calibrated
 from lrdp.experiments.utility.plan import UtilityPlan
 from lrdp.experiments.utility.shares import Holdings, holdings, loaded
 from lrdp.experiments.utility.training import run_in_process
-from lrdp.federation.layout import Layout
+from lrdp.federation.wire.layout import Layout
 from lrdp.training import StepDone
 
 _HOUR: Final = 3600

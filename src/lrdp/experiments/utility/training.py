@@ -18,10 +18,9 @@ from lrdp.experiments.utility.engines import ENGINES, Desk, Engine, constants
 from lrdp.experiments.utility.mechanisms import part, step_of
 from lrdp.experiments.utility.shares import Holdings, holdings
 from lrdp.experiments.utility.trainees import accuracy
-from lrdp.federation.layout import Layout
-from lrdp.integrity.fixed_point import MODEL, Model
-from lrdp.training import Execution, Task, check_gradients
-from lrdp.training.progress import Observe, silence
+from lrdp.federation.wire.layout import Layout
+from lrdp.integrity import MODEL, Model
+from lrdp.training import Execution, Observe, Task, check_gradients, silence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,15 +24,15 @@ from lrdp.experiments.utility.plan import NAME
 from lrdp.experiments.utility.shares import Holdings, holdings
 from lrdp.experiments.utility.training import Trained, judged
 from lrdp.federation import Consortium, LocalTask, Order, Terms, VerifiedAverage, found
-from lrdp.federation.client import Participant
-from lrdp.federation.flower import answering
-from lrdp.federation.frames import Frame
-from lrdp.federation.home import ClientHome
-from lrdp.federation.layout import Layout
-from lrdp.federation.simulation import App, Federation, Parameters, in_ray
-from lrdp.federation.task import Workbench
-from lrdp.integrity.fixed_point import Model
-from lrdp.ledger.receipt import Receipt
+from lrdp.federation.client.local_task import Workbench
+from lrdp.federation.client.participant import Participant
+from lrdp.federation.client.paying import MakeUpdate
+from lrdp.federation.local.simulation import App, Federation, Parameters, in_ray
+from lrdp.federation.wire.flower import answering
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.layout import Layout
+from lrdp.integrity import Model
+from lrdp.ledger import Receipt
 from lrdp.training import Dataset, Task, Update
 from lrdp.training.research import seeded_randomness, seeded_update
 
@@ -40,16 +40,14 @@ Run = Callable[[Federation], None]
 _ABLE: Final = "fixed-size"  # what `found` writes into policies
 
 
-class SeededParticipant(Participant):
-    """A client that pays, checks and signs like any other, with noise that can be had again."""
+def seeded(seed: int, client: int) -> MakeUpdate:
+    """The updates of a client that pays, checks and signs like any other, with noise that can be had again."""
 
-    def __init__(self, home: ClientHome, bench: Workbench, *, seed: int, client: int) -> None:
-        super().__init__(home, bench)
-        self._seed, self._client = seed, client
-
-    def _update(self, receipt: Receipt, task: Task) -> Update:
+    def make(receipt: Receipt, task: Task) -> Update:
         number = task.constants.first_step // receipt.steps  # the steps of earlier rounds are counted there
-        return seeded_update(receipt, task, seeded_randomness(self._seed, self._client, number))
+        return seeded_update(receipt, task, seeded_randomness(seed, client, number))
+
+    return make
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +70,7 @@ class Clients:
             probes=held.trainee.probes,
         )
         home = Consortium(folder=self.folder).client(name_of(number))
-        client = SeededParticipant(home, Workbench(task, settings), seed=cell["seed"], client=number)
+        client = Participant(home, Workbench(task, settings), seeded(cell["seed"], number))
 
         def handle(given: Frame, _context: Any) -> Frame:
             return client.handle(given)

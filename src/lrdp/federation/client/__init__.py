@@ -1,0 +1,1 @@
+"""What runs at a hospital: it decides alone what is trained, what is charged and what leaves. Start at participant."""

@@ -1,0 +1,44 @@
+"""A client's folder: policy, keys and ledger as `lrdp init` made them, and the identity it has among its peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lrdp.errors import InvalidInput
+from lrdp.integrity import Identity, keys
+from lrdp.ledger import Home, Ledger, Policy, read_policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientHome:
+    """The files of one client in federations."""
+
+    folder: Path
+
+    @property
+    def identity_file(self) -> Path:
+        """The keys that sign updates and agree on masks."""
+        return self.folder / "keys" / "identity.pem"
+
+    @property
+    def standing(self) -> Path:
+        """Where the client stands in the session it is in."""
+        return self.folder / "session"
+
+    def policy(self) -> Policy:
+        """Read anew each time: an administrator's change counts from the next message on."""
+        return read_policy(Home(folder=self.folder).policy)
+
+    def ledger(self) -> Ledger:
+        """Open for charging."""
+        return Home(folder=self.folder).open()
+
+    def identity(self) -> Identity:
+        """The client's keys, which must be of the policy's client."""
+        if not self.identity_file.exists():
+            raise InvalidInput(
+                f"there is no identity at {self.identity_file}: make one with `lrdp keys new`, and have the consortium "
+                f"add it to the registry."
+            )
+        return keys.load(self.identity_file)

@@ -1,0 +1,292 @@
+"""A client in a federation: the one place that decides what leaves it.
+
+The order is *validate → charge → sample → clip → noise → commit → send*; :meth:`Participant.contribute` is it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from lrdp.errors import AlreadyAnswered, InvalidInput, LedgerDamaged, NotVerified, Refused
+from lrdp.federation.client.catching_up import Behind, agreed_session, caught_up, joined, last_verified
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.local_task import Workbench
+from lrdp.federation.client.paying import Made, MakeUpdate, Payer
+from lrdp.federation.client.pins import check_pins
+from lrdp.federation.client.standing import LeftSession, Standing
+from lrdp.federation.wire.frames import Frame, admit
+from lrdp.federation.wire.layout import unpack_values
+from lrdp.federation.wire.orders import Order
+from lrdp.federation.wire.questions import (
+    NOWHERE,
+    Accepted,
+    Announcement,
+    Answer,
+    CatchUp,
+    Closing,
+    Contribute,
+    Contributed,
+    Count,
+    Counted,
+    Decline,
+    HandIn,
+    Hello,
+    Here,
+    OwnTag,
+    Question,
+    TrainAhead,
+    TrainedAhead,
+    Work,
+    read_message,
+    to_frame,
+)
+from lrdp.federation.wire.signing import check_order_signed
+from lrdp.integrity import NONCE_SIZE, ClientState, Repeats, RoundReceipt, Wire, client, same_roster, smaller_roster
+from lrdp.ledger import Head, Ledger, Retries
+from lrdp.screen import visible
+from lrdp.training import private_update
+
+_LOG: Final = logging.getLogger("lrdp.client")
+_OWN: Final = "an exception's text may tell about the data, so the server is told a constant"
+_CODES: Final[dict[type[Exception], str]] = {
+    Behind: "behind",
+    LeftSession: "left",
+    AlreadyAnswered: "answered",
+    LedgerDamaged: "ledger",
+    InvalidInput: "invalid",
+}
+
+
+def most_vectors(model_bytes: int) -> int:
+    """Bytes of all vectors of a message: a sum of updates has twice those of a model."""
+    return 2 * model_bytes
+
+
+class Participant:
+    """One client: bytes in, bytes out. What must outlast a message is on disk."""
+
+    def __init__(self, home: ClientHome, bench: Workbench, update: MakeUpdate = private_update) -> None:
+        self._home, self._bench, self._payer = home, bench, Payer(home, bench, update)
+        self._standing = Standing(home.standing)
+
+    def handle(self, given: Frame) -> Frame:
+        """The answer to a message; a refusal, whatever went wrong, is a constant.
+
+        A round that the message ends is accepted first: what is wrong with the rest of it takes nothing back.
+        """
+        accept = b""
+        try:
+            with self._standing.locked():
+                question = self._question(given)
+                accept = self._accept(question)
+                return to_frame(self._answer(question, accept))
+        except Refused as refused:
+            return self._declined(refused, str(refused.refusal.value), accept)
+        except NotVerified as found:
+            return self._declined(found, str(found.verdict.value), accept)
+        except tuple(_CODES) as problem:
+            code = next(code for kind, code in _CODES.items() if isinstance(problem, kind))
+            return self._declined(problem, code, accept)
+        except Exception as problem:  # noqa: BLE001 — see _OWN
+            _LOG.exception("a message to %s failed; %s", self._home.folder.name, _OWN)
+            return self._declined(problem, "failed", accept)
+
+    def _question(self, given: Frame) -> Question:
+        policy = self._home.policy()
+        self._bench.set_up(policy)
+        admit(given.sizes, most_vectors(policy.model.max_bytes))
+        question = read_message(given)
+        if not isinstance(question, Question):
+            raise InvalidInput(f"{type(question).__name__} is an answer: a client is asked questions.")
+        return question
+
+    def _answer(self, question: Question, accept: bytes) -> Answer:
+        answers: dict[type, Callable[[Any, bytes], Answer]] = {
+            Hello: self.hello,
+            Contribute: self.contribute,
+            TrainAhead: self.train_ahead,
+            HandIn: self.hand_in,
+            Count: self.count,
+            Announcement: self.announcement,
+            Closing: self.closing,
+        }
+        return answers[type(question)](question, accept)
+
+    # --------------------------------------------------------------------------------------------- entering and ending
+    def hello(self, hello: Hello, _accept: bytes) -> Here:
+        """Enter the session, if it is as the policy pins it and its model is the client's own."""
+        identity, proposed = self._home.identity(), to_frame(hello).head
+        session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
+        if not self._standing.is_in(session.digest):
+            self._standing.enter(session.digest, proposed)
+        state, here = self._standing.load(identity), Here(name=identity.name, round=0, head=NOWHERE)
+        if state is not None:
+            position = last_verified(state).position
+            here = replace(here, round=position.round, head=position.head, accept=self._standing.accepted())
+        return replace(here, signature=identity.sign(*here.claim(session.digest)))
+
+    def _accept(self, question: Question) -> bytes:
+        """Finish the round that a question ends: everybody's tags prove the sum, and only now does the client move on.
+
+        The ACCEPT to send, or nothing where no round ends.
+        """
+        tags = _tags_in(question)
+        state = self._standing.load(self._home.identity()) if tags else None
+        if not isinstance(state, client.Tagged):
+            return b""
+        wire = Wire(state.ready.position)
+        ready, word = client.settle(state, wire.read_tags(tags, state.header))
+        accept = wire.accept(word)
+        self._standing.accept(ready, accept)
+        return accept
+
+    def closing(self, _given: Closing, accept: bytes) -> Accepted:
+        """The round that these tags ended."""
+        if not accept:
+            raise Behind("this client has signed no tag that is open.")
+        return Accepted(accept=accept)
+
+    # ---------------------------------------------------------------------------------------------- four kinds of work
+    def contribute(self, asked: Contribute, accept: bytes) -> Contributed:
+        """One private update: *validate → charge → sample → clip → noise → commit → send*."""
+        ready = self._up_to_date(asked.since)
+        order = self._order(ready, asked)
+        begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
+        with self._books(asked.since) as ledger:
+            return self._committed(ledger, begun, self._payer.trained(ledger, order, ready), accept)
+
+    def train_ahead(self, asked: TrainAhead, accept: bytes) -> TrainedAhead:
+        """The same without the last two: the update waits for a round that it can be part of."""
+        ready = self._up_to_date(asked.since)
+        order = self._order(ready, asked)
+        with self._books(asked.since) as ledger:
+            made = self._payer.trained(ledger, order, ready)
+        self._standing.wait_with(made.reply.charge, made.trained_from)
+        return TrainedAhead(trained_from=made.trained_from, head=made.reply.head, accept=accept)
+
+    def hand_in(self, asked: HandIn, accept: bytes) -> Contributed:
+        """The last two: *commit → send*."""
+        ready = self._up_to_date(asked.since)
+        begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
+        with self._books(asked.since) as ledger:
+            return self._committed(ledger, begun, self._waiting(ledger), accept)
+
+    def count(self, asked: Count, accept: bytes) -> Counted:
+        """A noised and charged count, in the same order."""
+        ready = self._up_to_date(asked.since)
+        order = self._order(ready, asked)
+        with self._books(asked.since) as ledger:
+            reply = self._payer.counted(ledger, order, ready)
+            ledger.sent(reply)
+        return Counted(share=reply.body, head=reply.head, accept=accept)
+
+    def _order(self, ready: client.Ready, asked: Contribute | TrainAhead | Count) -> Order:
+        """What the server orders, under its signature for this round; a count counts, and other work does not."""
+        check_order_signed(ready.position, asked.order, asked.signature)
+        order = Order.decode(asked.order)
+        if bool(order.metrics) is not isinstance(asked, Count):
+            raise InvalidInput("an order with metrics is for a count, and for nothing else: nothing was spent.")
+        return order
+
+    @contextmanager
+    def _books(self, since: CatchUp) -> Iterator[Ledger]:
+        """The ledger, once it has seen the heads that the server hands back.
+
+        A head that this ledger signed and does not contain stops everything; from any other nothing follows.
+        """
+        with closing(self._home.ledger()) as ledger:
+            for head in since.heads:
+                with suppress(InvalidInput):
+                    ledger.witness(Head.decode(head))
+            yield ledger
+
+    def _waiting(self, ledger: Ledger) -> Made:
+        charge, trained_from = self._standing.waiting()
+        reply = ledger.reply_of(charge) if charge else None
+        if reply is None:
+            raise Behind("no update waits here: nothing was trained ahead, or it took part in a verified round.")
+        return Made(reply, trained_from)
+
+    def _committed(self, ledger: Ledger, begun: client.Begun, made: Made, accept: bytes) -> Contributed:
+        """Bind oneself to the update, remember that on disk, and only then let it go."""
+        position, reply = begun.ready.position, made.reply
+        values = unpack_values(reply.body, position.session.parameters.point)
+        bound = client.commit(begun, values, os.urandom(NONCE_SIZE), update=reply.charge)
+        committed, update = client.reveal(bound, repeats=self._repeats())
+        self._standing.save(committed)
+        ledger.sent(reply)
+        return Contributed(
+            trained_from=made.trained_from,
+            head=reply.head,
+            accept=accept,
+            update=Wire(position).update(update),
+            values=reply.body,
+        )
+
+    # --------------------------------------------------------------------------------------------------------- the sum
+    def announcement(self, given: Announcement, _accept: bytes) -> OwnTag:
+        """Check what the server published, and sign one's tag for it; asked again, give the same tag again."""
+        state = self._standing.load(self._home.identity())
+        if not isinstance(state, client.Committed | client.Tagged):
+            raise Behind("this client has committed to nothing that could be published.")
+        wire = Wire(last_verified(state).position)
+        publish = wire.read_publish(given.publish, given.aggregate or b"")
+        if isinstance(state, client.Tagged):
+            return OwnTag(tag=wire.tag(client.answer_again(state, publish, self._repeats())))
+        tagged, tag = client.answer(state, publish, self._repeats())
+        word = RoundReceipt(header=publish.header, signature=publish.signature, tags=(tag,), accepts=())
+        self._standing.answer(tagged, word.encode())
+        return OwnTag(tag=wire.tag(tag))
+
+    def _repeats(self) -> Repeats:
+        """In which other sums the policy lets an update stand that was shown in one."""
+        return {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}[
+            self._home.policy().peers.retries
+        ]
+
+    def _up_to_date(self, since: CatchUp) -> client.Ready:
+        """The verified state to train from, in a session that is still as the policy pins it."""
+        identity = self._home.identity()
+        state = self._standing.load(identity)
+        if since.model is not None:
+            ready = self._shown(since, state)
+        elif state is None:
+            raise Behind("this client has no model: it needs the receipts from the first round on, and the model.")
+        else:
+            ready = last_verified(state)
+        check_pins(ready.position.session, self._home.policy())  # also if the policy changed since the greeting
+        return ready
+
+    def _shown(self, since: CatchUp, state: ClientState | None) -> client.Ready:
+        """After rounds that this client did not take part in."""
+        hello = read_message(Frame(self._standing.agreed() or b""))
+        if not isinstance(hello, Hello):
+            raise Behind("this client has not been greeted.")
+        identity = self._home.identity()
+        session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
+        if state is not None:
+            ready = caught_up(last_verified(state), since)
+        else:
+            ready = joined(identity, session, since, self._last_update())
+        self._standing.save(ready)
+        return ready
+
+    def _last_update(self) -> int:
+        with closing(self._home.ledger()) as ledger:
+            return ledger.books.seq
+
+    def _declined(self, problem: Exception, code: str, accept: bytes) -> Frame:
+        _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))
+        return to_frame(Decline(code=code, accept=accept))
+
+
+def _tags_in(question: Question) -> bytes:
+    """The tags of the round before, which travel with work or alone."""
+    if isinstance(question, Work):
+        return question.since.tags
+    return question.tags if isinstance(question, Closing) else b""

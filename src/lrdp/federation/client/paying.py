@@ -1,0 +1,67 @@
+"""What an order costs and what is made for it: *charge → sample → clip → noise*, and the result lies in the outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lrdp.federation.client.counting import counting, private_accuracy
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.local_task import Workbench
+from lrdp.federation.client.requests import requested
+from lrdp.federation.wire.layout import pack_values
+from lrdp.federation.wire.orders import Order
+from lrdp.integrity import client, quantise
+from lrdp.ledger import Ledger, Receipt, Reply, Request
+from lrdp.training import Task, Update, check_gradients, private_update
+
+MakeUpdate = Callable[[Receipt, Task], Update]
+"""What was paid for. Studies alone put another in the place of ``private_update``, whose noise can be had again."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A paid and noised update, and the round whose model it was trained from."""
+
+    reply: Reply
+    trained_from: int
+
+
+@dataclass(frozen=True)
+class Payer:
+    """Makes what was ordered: from the outbox if it was made before, or else paid for and made now."""
+
+    home: ClientHome
+    bench: Workbench
+    update: MakeUpdate = private_update
+
+    def trained(self, ledger: Ledger, order: Order, ready: client.Ready) -> Made:
+        """A noised update, in whole numbers."""
+        request = requested(order, self.home.policy(), ready.position, ready.model)
+        reply = ledger.reply_to(request)
+        if reply is None:
+            receipt, task = _paid(ledger, request, self._task(request, order, ready))
+            point, update = ready.position.session.parameters.point, self.update(receipt, task)
+            values = quantise(self.bench.layout.flat(update.delta), point).values
+            reply = ledger.ready(receipt, pack_values(values, point))
+        return Made(reply, ready.position.round)
+
+    def counted(self, ledger: Ledger, order: Order, ready: client.Ready) -> Reply:
+        """A noised share of correct records."""
+        request = requested(order, self.home.policy(), ready.position, ready.model)
+        reply = ledger.reply_to(request)
+        if reply is None:
+            count = counting(self._task(request, order, ready), request.clip_norm)
+            receipt, task = _paid(ledger, request, count)
+            reply = ledger.ready(receipt, private_accuracy(receipt, task))
+        return reply
+
+    def _task(self, request: Request, order: Order, ready: client.Ready) -> Task:
+        self.bench.rehearse(self.home.policy())
+        return self.bench.task(request, order.learning_rate, ready.model)
+
+
+def _paid(ledger: Ledger, request: Request, task: Task) -> tuple[Receipt, Task]:
+    """Charge; whatever would be refused once it is paid is refused before, on these very weights, at no cost."""
+    checked = replace(task, checked=check_gradients(request.mechanism, task))
+    return ledger.charge(request), checked

@@ -1,0 +1,40 @@
+"""With whom a client computes is its policy's to say: the registry, the server's key, and how small a round may be."""
+
+from __future__ import annotations
+
+from lrdp.errors import PolicyRefused
+from lrdp.integrity import Session
+from lrdp.ledger import Policy, Refusal
+
+
+def check_pins(session: Session, policy: Policy) -> None:
+    """Refuse a session of another consortium or server, or with smaller rounds than the policy has.
+
+    Guarantees: of a session that passes, every round has ``min_roster`` members of the pinned registry, and a client
+    that was absent believes in a round only if so many of them accepted it.
+    """
+    check_registry(session.registry.digest.hex(), policy)
+    server, peers, fewest = session.server_key.hex(), policy.peers, session.parameters.min_roster
+    if server not in peers.server_keys:
+        raise PolicyRefused(
+            f"the server's key {server} is not among the {len(peers.server_keys)} that the policy pins "
+            f"({policy.where('peers.server_keys')}): nothing was trained; if it is your consortium's server, add it.",
+            Refusal.SERVER,
+        )
+    if not fewest >= peers.min_roster:
+        raise PolicyRefused(
+            f"the session's rounds may have {fewest} participants, the policy wants at least {peers.min_roster} "
+            f"({policy.where('peers.min_roster')}): nothing was trained.",
+            Refusal.ROSTER,
+        )
+
+
+def check_registry(registry: str, policy: Policy) -> None:
+    """Refuse a registry that is not the pinned one, by its hash alone."""
+    pin = policy.peers.registry_sha256
+    if registry != pin:
+        raise PolicyRefused(
+            f"the server's registry is {registry[:12]}, the policy pins {pin[:12] or 'none'} "
+            f"({policy.where('peers.registry_sha256')}): nothing was trained.",
+            Refusal.REGISTRY,
+        )

@@ -1,0 +1,234 @@
+"""Where a client stands in a session, on disk: a process may end after every message, or be killed in the midst of one.
+
+The ledger alone is the memory of what was spent. If the saved state is lost, the client joins again with receipts.
+
+A session that was left is over: to enter it again would be to forget what was verified in it, and to sign for a second
+history of it. So the sessions that were left are written down, 32 bytes each, before anything of them is forgotten.
+
+A process that lives on remembers what it saved or checked, so it need not read and hash it again. Vectors are large, so
+it holds them as maps of their files, which cost no memory of its own; and files are written over rather than made anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from tokenize import TokenError
+from typing import BinaryIO, Final
+from weakref import ref
+
+import numpy as np
+
+from lrdp.errors import InvalidInput, LrdpError
+from lrdp.federation.client.catching_up import last_verified
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.questions import Hello, read_message
+from lrdp.files import OWNER_ONLY, read, replace, sync_folder
+from lrdp.integrity import (
+    HASH_SIZE,
+    MOST_STATE_BYTES,
+    ClientState,
+    Identity,
+    Member,
+    Session,
+    Whole,
+    as_number,
+    number,
+    pack,
+    states,
+    unpack,
+)
+
+_MOST_BYTES: Final = MOST_STATE_BYTES + (1 << 10)  # a state, and the names of its vectors' files
+_MOST_LEFT: Final = 1 << 30  # thirty-three million sessions
+_NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowError, MemoryError, RecursionError)
+"""What numpy raises for a damaged file, whose header it reads as Python's literals."""
+_OUTLASTING: Final = ("lock", "left", "disputed.txt")
+"""What does not end with a session."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A state as it was saved, and the same state on the files that its vectors were saved in."""
+
+    saved: bytes = b""
+    files: Mapping[str, str] = field(default_factory=dict)
+    state: ClientState | None = None
+
+    @property
+    def member(self) -> Member | None:
+        """Whose state it is."""
+        return None if self.state is None else last_verified(self.state).identity.member
+
+    def stored(self) -> list[tuple[Whole, str]]:
+        """The vectors, and where each lies."""
+        vectors = {} if self.state is None else states.client_vectors(self.state)
+        return [(vector, self.files[name]) for name, vector in vectors.items()]
+
+
+class LeftSession(InvalidInput):
+    """This client was in the session before, and has left it for another one."""
+
+
+class Standing:
+    """The folder of one client's session: what was agreed on, and the state that was reached."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known = Known()
+        self._written: list[tuple[Whole, str]] = []
+        self._maps: list[tuple[ref[Whole], str]] = []
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One message at a time, whatever process it came to."""
+        with _private(self._folder / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                self._written = []  # from here on, the files hold them
+
+    def agreed(self) -> bytes | None:
+        """The session that the client is in, as it was proposed."""
+        return _content(self._folder / "agreed") or None
+
+    def is_in(self, session: bytes) -> bool:
+        """Whether the client is in the session of this digest."""
+        proposed = self.agreed()
+        return proposed is not None and _session_of(proposed) == session
+
+    def enter(self, session: bytes, proposed: bytes) -> None:
+        """Enter the session of this digest; where the client stood in another is forgotten, and that one is over.
+
+        Raises Left for a session that was left.
+        """
+        left, current = _content(self._folder / "left", _MOST_LEFT), self.agreed()
+        if session in {left[at : at + HASH_SIZE] for at in range(0, len(left), HASH_SIZE)}:
+            raise LeftSession("this session was left for another one, and is not entered again: begin a new one.")
+        if current is not None:
+            self._dispute()
+            _replace(self._folder / "left", left + _session_of(current))
+            (self._folder / "agreed").unlink()  # from here on it is over, and what lies here is nobody's
+            sync_folder(self._folder)
+        for path in self._folder.iterdir():
+            if path.name not in _OUTLASTING:
+                path.unlink()
+        self._known, self._written = Known(), []
+        _replace(self._folder / "agreed", proposed)
+
+    def accepted(self) -> bytes:
+        """The last ACCEPT, for a server that did not get it."""
+        return _content(self._folder / "accepted")
+
+    def accept(self, state: ClientState, accept: bytes) -> None:
+        """A verified round: the next model, and the word that it is."""
+        self.save(state)
+        _replace(self._folder / "accepted", accept)
+        (self._folder / "word").unlink(missing_ok=True)
+        self.wait_with(0, 0)
+
+    def answer(self, state: ClientState, word: bytes) -> None:
+        """One's tag for what the server published; ``word`` is both with their signatures.
+
+        It is kept until the round is verified, and for good if it never is: who signed what then shows who lied.
+        """
+        if _content(self._folder / "word") != word:
+            self._dispute()
+        _replace(self._folder / "word", word)
+        self.save(state)
+
+    def _dispute(self) -> None:
+        word = _content(self._folder / "word")
+        if word:
+            with (self._folder / "disputed.txt").open("a", encoding="ascii") as file:
+                file.write(word.hex() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+    def wait_with(self, charge: int, trained_from: int) -> None:
+        """Remember the update that was trained ahead of the round in which it will take part; 0 for none."""
+        _replace(self._folder / "waiting", pack(number(charge), number(trained_from)))
+
+    def waiting(self) -> tuple[int, int]:
+        """The charge of the update that waits, and the round it was trained from; (0, 0) where none does."""
+        charge, trained_from = unpack(_content(self._folder / "waiting"), 2) or (number(0), number(0))
+        return as_number(charge), as_number(trained_from)
+
+    def load(self, identity: Identity) -> ClientState | None:
+        """The state that was saved last; None where there is none that is whole.
+
+        What a power failure cut off is not believed, and receipts bring the client back.
+        """
+        if not (self._folder / "agreed").exists():
+            return None  # it was killed while it left
+        try:
+            saved = read(self._folder / "state", _MOST_BYTES)
+            if self._known.saved != saved or self._known.member != identity.member:
+                data, *named = unpack(saved, most_bytes=_MOST_BYTES)
+                files = {name.decode(): file.decode() for name, file in map(unpack, named)}
+                vectors = {name: self._map(file) for name, file in files.items()}
+                self._known = Known(saved, files, states.decode_client(data, identity, vectors))
+        except (OSError, LrdpError, *_NO_VECTOR):
+            self._known = Known()
+        return self._known.state
+
+    def save(self, state: ClientState) -> None:
+        """Replace the saved state in one step; a vector that is on disk already is not written again."""
+        files = {name: self._file_of(vector) for name, vector in states.client_vectors(state).items()}
+        named = [pack(name.encode(), file.encode()) for name, file in files.items()]
+        saved = pack(states.encode_client(state), *named)
+        _replace(self._folder / "state", saved)
+        vectors = {name: self._map(file) for name, file in files.items()}
+        self._known = Known(saved, files, states.on_vectors(state, vectors))
+
+    def _file_of(self, vector: Whole) -> str:
+        for known, file in (*self._written, *self._known.stored()):
+            if known is vector:
+                return file
+        file = self._spare_file()
+        with _private(self._folder / file) as stream:
+            np.save(stream, vector, allow_pickle=False)
+            stream.truncate()
+        self._written.append((vector, file))
+        return file
+
+    def _spare_file(self) -> str:
+        """One that neither the saved state needs nor anybody who holds a map of it, or a view of that."""
+        self._maps = [(mapped, file) for mapped, file in self._maps if mapped() is not None]
+        used = {file for _, file in (*self._written, *self._known.stored(), *self._maps)}
+        return next(file for number in count() if (file := f"vector-{number}.npy") not in used)
+
+    def _map(self, file: str) -> Whole:
+        mapped = np.load(self._folder / file, mmap_mode="r", allow_pickle=False)
+        self._maps.append((ref(mapped), file))
+        return np.asarray(mapped)
+
+
+def _session_of(proposed: bytes) -> bytes:
+    """The digest of a session that was agreed on."""
+    try:
+        hello = read_message(Frame(proposed))
+        if isinstance(hello, Hello):
+            return Session.decode(hello.session).digest
+    except LrdpError:
+        pass
+    raise InvalidInput("the file `agreed` of this client's session is damaged: delete it, and enter another session.")
+
+
+def _private(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    replace(path, data, OWNER_ONLY)
+
+
+def _content(path: Path, most: int = _MOST_BYTES) -> bytes:
+    return read(path, most) if path.exists() else b""

@@ -1,0 +1,303 @@
+"""The server's side of a session: who stands where, what each client must be sent, and what came of it.
+
+It knows nothing of Flower. A synchronous and an asynchronous loop drive it alike: greet, close, invite, take, announce,
+tag, conclude.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from lrdp.errors import NotVerified
+from lrdp.federation.server.archive import Archive
+from lrdp.federation.server.places import UNKNOWN, Place
+from lrdp.federation.server.repetitions import Repetitions
+from lrdp.federation.wire.layout import Layout, raw, unpack_values
+from lrdp.federation.wire.orders import Order
+from lrdp.federation.wire.questions import (
+    Announcement,
+    CatchUp,
+    Closing,
+    Contribute,
+    Contributed,
+    Count,
+    HandIn,
+    Hello,
+    Here,
+    TrainAhead,
+)
+from lrdp.federation.wire.signing import sign_order
+from lrdp.integrity import (
+    Gathering,
+    Idle,
+    Model,
+    Position,
+    Publish,
+    Published,
+    Room,
+    Roster,
+    RoundReceipt,
+    Wire,
+    checks,
+    endorse,
+    server,
+    transcript_challenge,
+)
+from lrdp.ledger import Retries
+
+State = TypeVar("State", Gathering, Published)
+Publishing = Callable[[Gathering, Room], tuple[Published, Publish]]
+
+
+@dataclass(frozen=True)
+class Concluded:
+    """A round that ended: where it began, its receipt, and the tags that prove it to those who took part."""
+
+    position: Position
+    receipt: RoundReceipt
+    tags: bytes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.receipt.header.names
+
+    @property
+    def accepted(self) -> bool:
+        """Whether so many accepted it that a client that was absent believes in it."""
+        return len(self.receipt.accepts) >= self.position.session.parameters.quorum(len(self.names))
+
+
+class Coordinator:
+    """One session from its first model on."""
+
+    def __init__(
+        self, idle: Idle, hello: Hello, layout: Layout, archive: Archive, retries: Retries = Retries.SAME_ROSTER
+    ) -> None:
+        self._state: Idle | Gathering | Published = idle
+        self.hello, self.layout, self._archive = hello, layout, archive
+        self._retries, self.repetitions = retries, Repetitions(retries)
+        self._history: list[Concluded] = []
+        self._written = 0
+        self._places: dict[str, Place] = {}
+        self._shown: memoryview | None = None
+        self._room = Room()  # each round takes the memory of those before it
+
+    @property
+    def _idle(self) -> Idle:
+        return self._state if isinstance(self._state, Idle) else self._state.idle
+
+    @property
+    def round(self) -> int:
+        """The round to come."""
+        return self._idle.position.round
+
+    @property
+    def model(self) -> Model:
+        """The model after the last round that was concluded."""
+        return self._idle.model
+
+    @property
+    def least(self) -> int:
+        """How few can make a round."""
+        return self._idle.position.session.parameters.min_roster
+
+    @property
+    def history(self) -> tuple[Concluded, ...]:
+        """Every round that was concluded."""
+        return tuple(self._history)
+
+    # ------------------------------------------------------------------------------------------------- who stands where
+    def greet(self, here: Here) -> None:
+        """A client said where it stands; what it has not verified it will be shown."""
+        heads = [ended.position.head for ended in self._history] + [self._idle.position.head]
+        if not (here.round < len(heads) and heads[here.round] == here.head):
+            self._places[here.name] = UNKNOWN
+            return
+        before = self._place(here.name)
+        if before.tagged and here.accept and here.round == before.following:
+            self.accept(here.name, here.accept)
+        still = before.tagged and before.verified == here.round  # else it has lost its tag
+        self._places[here.name] = Place(verified=here.round, tagged=still)
+
+    def knows(self, here: Here) -> bool:
+        """Whether a member of the registry said so, with its keys: nobody can stand in another's place."""
+        session = self._idle.position.session
+        member = session.registry.by_name.get(here.name)
+        return member is not None and member.signed(here.signature, *here.claim(session.digest))
+
+    def forget(self, name: str) -> None:
+        """Whoever declined may have lost its place: it is asked again. The tags that it waits for, it is still owed."""
+        if not self._place(name).tagged:
+            self._places.pop(name, None)
+
+    def _place(self, name: str) -> Place:
+        return self._places.get(name, UNKNOWN)
+
+    def _current(self, name: str) -> bool:
+        place = self._place(name)
+        return not place.blank and place.following == self.round
+
+    def can_follow(self, name: str) -> bool:
+        """Whether the receipts that a client would need all have their quorum."""
+        return all(ended.accepted for ended in self._history[self._place(name).following :])
+
+    def must_close(self, names: Collection[str]) -> bool:
+        """Whether somebody invited was not there, and so needs the last round's receipt with its quorum."""
+        return bool(self.open_tags()) and any(not self._current(name) for name in names)
+
+    # -------------------------------------------------------------------------------------------------- closing a round
+    def open_tags(self) -> dict[str, Closing]:
+        """For everybody who took part in the last round and has not accepted it yet."""
+        waiting = [name for name, place in self._places.items() if place.tagged and place.following == self.round]
+        return {name: Closing(tags=self._history[-1].tags) for name in waiting}
+
+    def accept(self, name: str, data: bytes) -> None:
+        """An ACCEPT of the round that this client owed one for; what does not hold is left out of the receipt."""
+        place = self._place(name)
+        if not place.tagged:
+            return
+        ended = self._history[place.verified]
+        try:
+            word = Wire(ended.position).read_accept(data)
+        except NotVerified:
+            return
+        receipt = endorse(ended.position, ended.receipt, [word])
+        if len(receipt.accepts) > len(ended.receipt.accepts):
+            self._history[place.verified] = replace(ended, receipt=receipt)
+            self._places[name] = Place(verified=place.following)
+
+    # ---------------------------------------------------------------------------------------------------------- a round
+    def invite(self, names: Sequence[str], order: Order | None) -> dict[str, Contribute | HandIn]:
+        """Open a round; without an order it is for updates that wait at the clients."""
+        self._state, train = server.open_round(self._idle, names)
+        invitation = Wire(self._idle.position).train(train)
+        if order is None:
+            return {name: HandIn(invitation=invitation, since=self._since(name)) for name in train.invited}
+        asked, signature = self._asking(self._renewed(order, train.invited))
+        return {
+            name: Contribute(order=asked, signature=signature, invitation=invitation, since=self._since(name))
+            for name in train.invited
+        }
+
+    def order_ahead(self, name: str, order: Order) -> TrainAhead:
+        """Train now, for a round to come."""
+        asked, signature = self._asking(self._renewed(order, ()))
+        return TrainAhead(order=asked, signature=signature, since=self._since(name))
+
+    def order_count(self, name: str, order: Order) -> Count:
+        """A count is never part of a sum, so the same one serves again."""
+        asked, signature = self._asking(order)
+        return Count(order=asked, signature=signature, since=self._since(name))
+
+    def _asking(self, order: Order) -> tuple[bytes, bytes]:
+        """What everybody is asked in this round, and the server's signature on it."""
+        asked = order.encode()
+        return asked, sign_order(self._idle.identity, self._idle.position, asked)
+
+    def _renewed(self, order: Order, roster: Roster) -> Order:
+        return replace(order, renewal=self.repetitions.renewal(roster) or None)
+
+    def _since(self, name: str) -> CatchUp:
+        """The tags of the last round it took part in, and the receipts of those it did not."""
+        place = self._place(name)
+        tags = self._history[place.verified].tags if place.tagged else b""
+        since = CatchUp(heads=self._archive.heads_of(name), tags=tags)
+        if self._current(name):
+            return since
+        missed = tuple(ended.receipt.encode() for ended in self._history[place.following :])
+        return replace(since, receipts=missed, model=self._model_bytes())
+
+    def _model_bytes(self) -> memoryview:
+        """The same object for all who need it in a round, so that it is serialised once."""
+        if self._shown is None:
+            self._shown = raw(self.model)
+        return self._shown
+
+    def reached(self, name: str, head: str) -> None:
+        """What every answer to work tells: the ledger's head, and that the client is up to date."""
+        self._archive.keep_head(name, head)
+        if not self._place(name).tagged:
+            self._places[name] = Place(verified=self.round)
+
+    def take(self, given: Contributed) -> str:
+        """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
+        gathering = self._in(Gathering)
+        values = unpack_values(given.values or b"", self._idle.position.session.parameters.point, self._room)
+        update = Wire(self._idle.position).read_update(given.update, raw(values))
+        self._state = server.admit(server.enlist(gathering, update.pledge), update)
+        return update.pledge.name
+
+    def publishable(self) -> bool:
+        """Whether everybody whose update is there would stand by their sum."""
+        gathering = self._in(Gathering)
+        roster = tuple(sorted(update.pledge.name for update in gathering.updates))
+        return self.repetitions.allow(roster, gathering.train.invited)
+
+    def announce(self, publish: Publishing = server.publish) -> tuple[Announcement, tuple[str, ...]]:
+        """Sum what was admitted, and publish it to those whose it is."""
+        self._state, said = publish(self._in(Gathering), self._room)
+        self.repetitions.publish(said.header.names)
+        self.write_down()
+        head = Wire(self._idle.position).publish(said)
+        return Announcement(publish=head, aggregate=raw(said.aggregate)), said.header.names
+
+    def tag(self, data: bytes) -> str:
+        """A participant's tag; raises NotVerified where it does not hold."""
+        tag = Wire(self._idle.position).read_tag(data)
+        self._state = server.collect(self._in(Published), tag)
+        return tag.name
+
+    @property
+    def missing_tags(self) -> set[str]:
+        """Who has yet to sign what was published."""
+        published = self._in(Published)
+        return set(published.header.names) - {tag.name for tag in published.tags}
+
+    def all_tags(self) -> bytes:
+        """Everybody's tags, as they travel."""
+        published = self._in(Published)
+        return Wire(published.idle.position).tags(server.all_tags(published), published.header)
+
+    def proved(self) -> bool:
+        """Whether the tags sum up, as every participant will find: the masks cancel, so the server can tell too."""
+        published = self._in(Published)
+        tally = checks.TagTally(
+            position=self._idle.position,
+            header=published.header,
+            tags=published.tags,
+            expected=transcript_challenge(published.header, published.aggregate.size).tag(published.aggregate),
+        )
+        return checks.tags_sum_up(tally)
+
+    def conclude(self) -> Concluded:
+        """All tags are in: the next model."""
+        published, tags = self._in(Published), self.all_tags()
+        self._state, receipt = server.conclude(published, [])
+        ended = Concluded(published.idle.position, receipt, tags)
+        self._places |= dict.fromkeys(ended.names, Place(verified=len(self._history), tagged=True))
+        self._history.append(ended)
+        self._shown = None
+        self.repetitions = Repetitions(self._retries)
+        return ended
+
+    def give_up(self) -> None:
+        """Another attempt of the same round, from the same model. Who signed what in this one is kept."""
+        if isinstance(published := self._state, Published):
+            self.repetitions.fail(published.header.names, self.missing_tags)
+            word = RoundReceipt(header=published.header, signature=published.signature, tags=published.tags, accepts=())
+            self._archive.append_attempt(word)
+        self._state = replace(self._idle, attempt=self._idle.attempt + 1)
+
+    def write_down(self) -> None:
+        """Keep the heads, and the receipts in order as far as each has its quorum: others prove nothing."""
+        self._archive.save_heads()
+        while self._written < len(self._history) and self._history[self._written].accepted:
+            self._archive.append(self._history[self._written].receipt)
+            self._written += 1
+
+    def _in(self, kind: type[State]) -> State:
+        if not isinstance(self._state, kind):
+            raise RuntimeError("the steps of a round were called out of order.")
+        return self._state

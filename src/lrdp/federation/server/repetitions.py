@@ -1,0 +1,80 @@
+"""What a server tries when a sum was published and not proved, so that nobody is shown two sums of the same updates.
+
+The same roster is tried again, with the same updates, which costs nothing. Where somebody of it is gone, all others are
+asked for new updates, which cost what an update costs: with the old ones, the difference of the two sums would be the
+update of whoever left. Clients hold to this themselves (``integrity.repeats``); a server that does not is declined.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from lrdp.integrity import Roster
+from lrdp.ledger import Retries
+
+MOST_FAILURES: Final = 3
+"""So often a roster is tried, before those who left it unproved are left out."""
+
+
+class Repetitions:
+    """The rosters of one round whose sums were published, and the renewal of the updates in each."""
+
+    def __init__(self, retries: Retries) -> None:
+        self._retries = retries
+        self._renewals: dict[Roster, int] = {}
+        self._failures: Counter[Roster] = Counter()
+        self._silent: dict[Roster, set[str]] = {}
+
+    def publish(self, roster: Roster) -> None:
+        """The sum over ``roster`` is out."""
+        self._renewals.setdefault(roster, self.renewal(roster))
+
+    def fail(self, roster: Roster, silent: Iterable[str]) -> None:
+        """It was not proved; ``silent`` are those who signed nothing."""
+        self._failures[roster] += 1
+        self._silent[roster] = set(silent)
+
+    def published(self, roster: Roster) -> bool:
+        """Whether its sum is out."""
+        return roster in self._renewals
+
+    def allow(self, roster: Roster, invited: Roster) -> bool:
+        """Whether all would stand by a sum over ``roster``: one is repeated as a whole, and not met by chance."""
+        if self._retries is Retries.SMALLER_ROSTER:
+            return True
+        return roster == invited if self.published(invited) else not self.published(roster)
+
+    def renewal(self, roster: Roster) -> int:
+        """Which updates of this round a roster is asked for: those it showed, or others than any that were shown."""
+        if self._retries is Retries.SMALLER_ROSTER:
+            return 0
+        return self._renewals.get(roster, 1 + max(self._renewals.values(), default=-1))
+
+    def again(self, present: Collection[str]) -> Roster | None:
+        """The last roster that can be tried again with those who are there, for nothing."""
+        for roster in reversed(self._renewals):
+            left = tuple(name for name in roster if self._stays(name, roster, present))
+            if left == roster or (self._retries is Retries.SMALLER_ROSTER and left):
+                return left
+        return None
+
+    def _stays(self, name: str, roster: Roster, present: Collection[str]) -> bool:
+        gone = self._failures[roster] >= self._patience and name in self._silent[roster]
+        return name in present and not gone
+
+    @property
+    def _patience(self) -> int:
+        return 1 if self._retries is Retries.SMALLER_ROSTER else MOST_FAILURES
+
+    @property
+    def unproved(self) -> bool:
+        """Whether a roster is worth waiting for."""
+        return any(count < MOST_FAILURES for count in self._failures.values())
+
+    @property
+    def hopeless(self) -> set[str]:
+        """Those whom a roster waited for in vain so often that this round is made without them."""
+        given_up = (names for roster, names in self._silent.items() if self._failures[roster] >= MOST_FAILURES)
+        return set[str]().union(*given_up)

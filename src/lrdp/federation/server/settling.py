@@ -1,0 +1,73 @@
+"""From answers to a verified round: admit, publish, gather tags. The same for synchronous and asynchronous servers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from lrdp.errors import LrdpError
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.round_report import RoundReport
+from lrdp.federation.wire.questions import Answer, Contributed, Decline, OwnTag
+from lrdp.screen import visible
+
+EXHAUSTED: Final = ("budget", "run-quota")
+"""Whoever declines with one of these has nothing left for this run, and is not asked again."""
+_LOG: Final = logging.getLogger("lrdp.server")
+Settle = Callable[[Coordinator, Courier, RoundReport], RoundReport]
+"""What is done with the updates that were admitted; :func:`settled` is the honest way."""
+
+
+def gathered(coordinator: Coordinator, answers: Mapping[str, Answer]) -> RoundReport:
+    """Admit the updates among the answers; who declined, and what was not admissible, is noted."""
+    model, declined, staleness = coordinator.round, dict[str, str](), dict[str, int]()
+    for name, answer in answers.items():
+        try:
+            if isinstance(answer, Contributed):
+                coordinator.reached(name, answer.head)
+                staleness[coordinator.take(answer)] = model - answer.trained_from
+            else:
+                declined[name] = answer.code if isinstance(answer, Decline) else "invalid"
+        except LrdpError as problem:
+            _LOG.warning("the update of %s was not admitted: %s", name, visible(str(problem)))
+            declined[name] = "inadmissible"
+    return RoundReport(model=model, participants=tuple(sorted(staleness)), declined=declined, staleness=staleness)
+
+
+def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> RoundReport:
+    """Publish and gather tags; what cannot be proved is given up, and may be tried again from the same model."""
+    problem = ""
+    if len(report.participants) < coordinator.least:
+        problem = f"{len(report.participants)} updates, {coordinator.least} make a round"
+    elif not coordinator.publishable():
+        problem = "not the roster that was asked for again: another sum of its updates would show single ones"
+    else:
+        announcement, names = coordinator.announce()
+        for _ in range(2):  # who was silent is asked once more for the same tag
+            answers = courier.exchange({name: announcement for name in names if name in coordinator.missing_tags})
+            for name, answer in answers.items():
+                problem = _tagged(coordinator, name, answer) or problem
+            if not coordinator.missing_tags:
+                break
+        if not coordinator.missing_tags and coordinator.proved():
+            coordinator.conclude()
+            return replace(report, verified=True)
+        missing = ", ".join(sorted(coordinator.missing_tags))
+        problem = problem or (f"no tag of {missing}" if missing else "sum-mismatch: a participant's tag is wrong")
+    coordinator.give_up()
+    return replace(report, problem=problem)
+
+
+def _tagged(coordinator: Coordinator, name: str, answer: Answer) -> str:
+    """What is wrong with an answer to PUBLISH, if anything."""
+    if not isinstance(answer, OwnTag):
+        return f"{name}: {answer.code if isinstance(answer, Decline) else 'invalid'}"
+    try:
+        coordinator.tag(answer.tag)
+    except LrdpError as problem:
+        _LOG.warning("the tag of %s does not hold: %s", name, visible(str(problem)))
+        return f"{name}: invalid tag"
+    return ""

@@ -1,0 +1,58 @@
+"""What travels: a kind, small parts, and large bodies; the same bytes through Flower and through the guard's socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lrdp.errors import InvalidInput
+from lrdp.integrity import pack, unpack
+
+MOST_BODIES: Final = 4
+MOST_HEAD_BYTES: Final = 16 << 20
+"""Receipts are most of a long head: of 3,700 rounds with 10 participants, say, for a client that missed them all."""
+_MOST_PARTS: Final = 16
+_LABEL: Final = b"lrdp-federation/v2"
+
+Body = bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Frame:
+    """``head`` is packed and self-delimiting; ``bodies`` are vectors as they lie in memory."""
+
+    head: bytes
+    bodies: tuple[Body, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of the head and of each body."""
+        return len(self.head), *map(len, self.bodies)
+
+
+def frame(kind: bytes, parts: Sequence[bytes], bodies: Sequence[Body] = ()) -> Frame:
+    """A frame of one kind."""
+    return Frame(pack(_LABEL, kind, *parts), tuple(bodies))
+
+
+def admit(sizes: Sequence[int], most: int) -> None:
+    """Raise InvalidInput if a head, or the bodies after it, have more bytes than are decoded: ``most`` for the bodies.
+
+    Called with the sizes that are announced, before anything is read or held, and with those of what is there.
+    """
+    head, bodies = sizes[0], sum(sizes[1:])
+    if head > MOST_HEAD_BYTES or bodies > most:
+        raise InvalidInput(
+            f"the message has a head of {head} bytes and {bodies} bytes of vectors, the most are {MOST_HEAD_BYTES} and "
+            f"{most}: it was not decoded."
+        )
+
+
+def opened(given: Frame) -> tuple[bytes, tuple[bytes, ...]]:
+    """The kind and the parts; raises NotVerified where the bytes are no frame."""
+    label, *rest = unpack(given.head, _MOST_PARTS, MOST_HEAD_BYTES) or (b"",)
+    if label != _LABEL or not rest or len(given.bodies) > MOST_BODIES:
+        raise InvalidInput(f"the bytes are no frame of {_LABEL.decode()}: other software, or another version.")
+    kind, *parts = rest
+    return kind, tuple(parts)
