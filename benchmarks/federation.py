@@ -33,7 +33,7 @@ from torch.nn import functional
 from lrdp.accounting import Budget, Training
 from lrdp.experiments.models.vgg11 import vgg11
 from lrdp.federation import InProcessGrid, Node, Order, Terms, VerifiedAverage, found, private_client_app
-from lrdp.training import Constant, CrossEntropy, Sgd, TensorRecords, keep_freed_blocks
+from lrdp.training import CrossEntropy, Sgd, TensorRecords, keep_freed_blocks
 
 RECORDS, BATCH, RATE = 300, 128, 0.05
 
@@ -141,7 +141,7 @@ def private_side(setting: Setting, turns: Connection, folder: Path) -> Side:
         model=vgg11,
         dataset=records,
         loss=CrossEntropy(classes=10),
-        optimiser=Sgd(rate=Constant(rate=RATE)),
+        optimiser=Sgd(lr=RATE),
     )
     terms = Terms(
         identity=consortium.server_identity(),

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.training import (
     CheckedRecords,
-    Constant,
     CrossEntropy,
     Execution,
     PublicConstants,
@@ -53,7 +52,7 @@ def seconds_a_step(dataset: CheckedRecords, model: nn.Module, read_ahead: bool) 
         model=model,
         dataset=dataset,
         loss=LOSS,
-        constants=PublicConstants(clip_norm=1.0, optimiser=Sgd(rate=Constant(rate=0.1))),
+        constants=PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1)),
         execution=Execution(read_ahead=read_ahead, observe=lambda done: ends.append(done.seconds)),
     )
     step = FixedSizeGaussian(dataset_size=RECORDS, batch_size=BATCH, noise_multiplier=1.0)

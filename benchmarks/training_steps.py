@@ -14,7 +14,7 @@ from training_models import Workload
 
 from lrdp.accounting import FixedSizeGaussian, SampledGaussian, TruncatedPoissonGaussian
 from lrdp.experiments.memory.measuring import live_peaks, recorded
-from lrdp.training import Constant, CrossEntropy, Execution, PublicConstants, Sgd, Task, TensorRecords
+from lrdp.training import CrossEntropy, Execution, PublicConstants, Sgd, Task, TensorRecords
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import LocalSteps, Randomness
 
@@ -70,7 +70,7 @@ def without_accelerator(step: Step) -> Step | None:
 
 
 def task(work: Workload, model: nn.Module, micro_batch: int | None = None) -> Task:
-    constants = PublicConstants(clip_norm=CLIP, optimiser=Sgd(rate=Constant(rate=RATE)))
+    constants = PublicConstants(clip_norm=CLIP, optimiser=Sgd(lr=RATE))
     dataset = TensorRecords(*work.records(2 * work.batch_size))
     execution = Execution(micro_batch=micro_batch)
     return Task(model=model, dataset=dataset, loss=CrossEntropy(classes=10), constants=constants, execution=execution)

@@ -25,7 +25,6 @@ from lrdp.ledger.policy import MechanismRule
 from lrdp.ledger.starting import Home
 from lrdp.training import (
     Adam,
-    Constant,
     Execution,
     NamedCrossEntropy,
     Padded,
@@ -90,7 +89,7 @@ def train(model_folder: Path, sentences: Path, budget: Path, rate: float = 2e-2)
     private = tokens(model_folder, sentences, "train")
     home, loss = Home(folder=budget), NamedCrossEntropy(classes=2)
     rule = read_policy(home.policy).mechanism
-    constants = PublicConstants(clip_norm=rule.clip_norm, optimiser=Adam(rate=Constant(rate=rate)))
+    constants = PublicConstants(clip_norm=rule.clip_norm, optimiser=Adam(lr=rate))
 
     with home.open() as ledger, progress_bar() as observe:
         # Private LoRA in five lines. Dead adapters are refused in the fourth, before anything is charged.

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp import __version__
 from lrdp.commands import accounting, experiments, guard, integrity, ledger, run, training
 from lrdp.commands.output import print_line, say
 from lrdp.errors import LrdpError
+from lrdp.version import __version__
 
 _INTERRUPTED: Final = 130
 # Every error of usage is one. Its name is not public everywhere: newer typers carry a click of their own.

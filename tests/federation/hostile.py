@@ -19,6 +19,7 @@ from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import (
     NOWHERE,
     Accepted,
+    Announcement,
     Answer,
     CatchUp,
     Contribute,
@@ -115,8 +116,8 @@ class Stage:
             self.coordinator.reached(name, done.head)
             self.coordinator.take(done)
 
-    def publish(self) -> None:
-        announcement, names = self.coordinator.announce()
+    def publish(self, announced: tuple[Announcement, tuple[str, ...]] | None = None) -> None:
+        announcement, names = announced or self.coordinator.announce()
         for name in names:
             tagged = self.ask(announcement, name)
             assert isinstance(tagged, OwnTag), (name, tagged)
@@ -219,7 +220,8 @@ def shown(work: Contribute, **changes: Any) -> Contribute:
 
 def ordering(work: Contribute, order: bytes) -> Contribute | Count:
     """The same with another order; one that counts is asked as a count."""
-    return Count(order=order, signature=b"", since=work.since) if b"metrics" in order else replace(work, order=order)
+    counts = order.startswith(b"{") and order.endswith(b"}") and bool(json.loads(order).get("metrics"))
+    return Count(order=order, signature=b"", since=work.since) if counts else replace(work, order=order)
 
 
 def raw_order(**given: Any) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,17 @@ from hypothesis import strategies as some
 from lrdp.federation.client import participant as client
 from lrdp.federation.wire.flower import from_message, to_records
 from lrdp.federation.wire.frames import MOST_HEAD_BYTES, Frame, frame
-from lrdp.federation.wire.questions import Answer, Closing, Contributed, Decline, Here, Question, read_message, to_frame
+from lrdp.federation.wire.questions import (
+    Answer,
+    CatchUp,
+    Closing,
+    Contributed,
+    Decline,
+    Here,
+    Question,
+    read_message,
+    to_frame,
+)
 
 from .hostile import VICTIM, Stage, answer_in, change_policy, pickled, shown, stage
 
@@ -104,14 +114,16 @@ def test_an_error_in_place_of_a_message_is_declined(settled: Stage) -> None:
 # ---------------------------------------- pickles
 def _with_payload(question: Question, payload: bytes) -> list[Frame]:
     """The question with the payload in place of each of its fields in turn, and of its bodies."""
-    found = []
-    for field in fields(question):
-        value = getattr(question, field.name)
-        put: Any = (payload,) if field.type == "tuple[bytes, ...]" else payload
-        put = (payload.decode("ascii"),) if field.type == "tuple[str, ...]" else put
-        found.append(to_frame(replace(question, **{field.name: put})))
-        assert value is not None or field.name in ("model", "aggregate")
-    return found
+    return [to_frame(attack) for attack in _spoilt(question, payload)]
+
+
+def _spoilt(value: Any, payload: bytes) -> Iterator[Any]:
+    for field in fields(value):
+        inner = getattr(value, field.name)
+        assert inner is not None or field.name in ("model", "aggregate")
+        puts = {"tuple[bytes, ...]": (payload,), "tuple[str, ...]": (payload.decode("ascii"),)}
+        spoilt = _spoilt(inner, payload) if isinstance(inner, CatchUp) else [puts.get(str(field.type), payload)]
+        yield from (replace(value, **{field.name: put}) for put in spoilt)
 
 
 def _loaded_objects(canary: Path) -> list[RecordDict]:

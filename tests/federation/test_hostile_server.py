@@ -65,7 +65,7 @@ def test_an_order_looser_than_the_policy_is_refused_with_its_reason(
     given = dict(asked)
     if "noise_multiplier" in given:
         given["noise_multiplier"] *= policy_noise(settled)
-    refused(settled, replace(settled.invitation(), order=raw_order(**given)), code)
+    refused(settled, ordering(settled.invitation(), raw_order(**given)), code)
 
 
 @pytest.mark.parametrize(

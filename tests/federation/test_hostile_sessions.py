@@ -201,7 +201,8 @@ def test_messages_out_of_turn_are_refused_and_the_round_goes_on(tmp_path: Path) 
     made = stage(tmp_path)
     made.honest_round()
     made.gather()
-    announcement, _ = made.coordinator.announce()
+    announced = made.coordinator.announce()
+    announcement, _ = announced
     tags = made.coordinator.history[-1].tags
     late = stage(tmp_path / "late")
     late.greet()
@@ -211,7 +212,7 @@ def test_messages_out_of_turn_are_refused_and_the_round_goes_on(tmp_path: Path) 
     first, second = made.ask(announcement), made.ask(announcement)
     assert isinstance(first, OwnTag)
     assert first == second, "one word on one attempt"
-    made.publish()
+    made.publish(announced)
     ended = made.coordinator.conclude()
     refused(made, Closing(tags=ended.tags[:-1]), "malformed")
     made.close()

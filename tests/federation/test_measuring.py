@@ -12,10 +12,11 @@ from federation.worlds import TRAINING, World, initial, world
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import InvalidInput
 from lrdp.federation import Terms, VerifiedAverage
-from lrdp.federation.client.counting import as_accuracy, counting, private_accuracy
+from lrdp.federation.client.counting import counting, private_accuracy
+from lrdp.federation.wire.shares import read_share
 from lrdp.ledger import Refusal
 from lrdp.ledger.receipt import issue
-from lrdp.training import Constant, CrossEntropy, PublicConstants, Sgd, Task, TensorRecords, check_gradients
+from lrdp.training import CrossEntropy, PublicConstants, Sgd, Task, TensorRecords, check_gradients
 
 
 def measured(place: World, rounds: int = 1) -> dict[int, dict[str, float]]:
@@ -70,7 +71,7 @@ def receipt(noise: float, clip_norm: float, steps: int = 1):
 
 
 def trained(model: nn.Module, records: TensorRecords) -> Task:
-    constants = PublicConstants(clip_norm=1.0, optimiser=Sgd(rate=Constant(rate=0.1)))
+    constants = PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1))
     return Task(model=model, dataset=records, loss=CrossEntropy(classes=10), constants=constants)
 
 
@@ -83,7 +84,7 @@ def test_the_count_is_right_but_for_the_noise(right: int, clip_norm: float) -> N
     records = TensorRecords(torch.randn(300, 2), labels)
     task = counting(trained(_Fixed(), records), clip_norm)
     task = replace(task, checked=check_gradients(receipt(3.0, clip_norm).mechanism, task))
-    values = [as_accuracy(private_accuracy(receipt(3.0, clip_norm), task)) for _ in range(200)]
+    values = [read_share(private_accuracy(receipt(3.0, clip_norm), task)) for _ in range(200)]
     mean = sum(values) / len(values)
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     assert mean == pytest.approx(right / 300, abs=5 * 0.03 / math.sqrt(200))
@@ -97,7 +98,7 @@ def test_a_model_that_says_what_no_made_up_label_is_can_be_counted() -> None:
 
     records = TensorRecords(torch.randn(300, 2), torch.full((300,), 8))
     task = counting(trained(Ninth(), records), 1.0)
-    assert as_accuracy(private_accuracy(receipt(0.5, 1.0), task)) == pytest.approx(1.0, abs=0.05)
+    assert read_share(private_accuracy(receipt(0.5, 1.0), task)) == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_count_of_two_steps_is_refused() -> None:
@@ -108,4 +109,4 @@ def test_a_count_of_two_steps_is_refused() -> None:
 
 def test_bytes_of_another_length_are_no_accuracy() -> None:
     with pytest.raises(InvalidInput, match="8 bytes"):
-        as_accuracy(b"123")
+        read_share(b"123")

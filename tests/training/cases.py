@@ -7,7 +7,7 @@ from torch import nn
 
 from lrdp.accounting import FixedSizeGaussian, TruncatedPoissonGaussian
 from lrdp.ledger.receipt import issue
-from lrdp.training import Constant, CrossEntropy, PublicConstants, Sgd, Task, TensorRecords
+from lrdp.training import CrossEntropy, PublicConstants, Sgd, Task, TensorRecords
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 
@@ -28,7 +28,7 @@ def model():
 
 
 def task(**changes):
-    settings = {"clip_norm": 0.7, "optimiser": Sgd(rate=Constant(rate=0.5))} | changes.pop("constants", {})
+    settings = {"clip_norm": 0.7, "optimiser": Sgd(lr=0.5)} | changes.pop("constants", {})
     given = {"model": model(), "dataset": records(), "loss": CrossEntropy(classes=3)} | changes
     return Task(constants=PublicConstants(**settings), **given)
 

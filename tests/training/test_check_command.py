@@ -20,7 +20,7 @@ class Bad(nn.Module):
 from torch.nn import functional
 from lrdp.federation import LocalTask
 from lrdp.training import Constant, CrossEntropy, PublicConstants, Sgd, Task, TensorRecords
-CONSTANTS = PublicConstants(clip_norm=1.0, optimiser=Sgd(rate=Constant(rate=0.1)))
+CONSTANTS = PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1))
 def records(count=9): return TensorRecords(torch.rand(count, 2), torch.zeros(count, dtype=torch.int64))
 def trained(model): return Task(model=model, dataset=records(), loss=CrossEntropy(classes=3), constants=CONSTANTS)
 class Branching(nn.Linear):

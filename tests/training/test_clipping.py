@@ -10,7 +10,7 @@ from torch import nn
 
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import InvalidInput, Unsupported
-from lrdp.training import Constant, PublicConstants, Sgd, TensorRecords
+from lrdp.training import PublicConstants, Sgd, TensorRecords
 from lrdp.training.clipping import Lengths, coefficients, row_squares
 from lrdp.training.gradients import dense
 from lrdp.training.kernels import check_kernels, full_precision
@@ -86,7 +86,7 @@ def test_no_coefficient_is_so_small_that_float32_cannot_hold_it():
     tiny = torch.tensor(3.1e-45, dtype=DOUBLE)
     assert abs(float(tiny.float().double() / tiny) - 1) > 0.05  # control
     with pytest.raises(InvalidInput, match="between 1e-06"):
-        PublicConstants(clip_norm=1e-9, optimiser=Sgd(rate=Constant(rate=0.5)))
+        PublicConstants(clip_norm=1e-9, optimiser=Sgd(lr=0.5))
 
 
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])

@@ -142,14 +142,16 @@ def test_weights_in_half_precision_and_frozen_models_are_refused():
 @given(st.sampled_from([0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e300]))
 def test_a_clip_norm_outside_its_limits_is_refused(value):
     with pytest.raises(InvalidInput, match="clip_norm"):
-        PublicConstants(clip_norm=value, optimiser=Sgd(rate=Constant(rate=1.0)))
+        PublicConstants(clip_norm=value, optimiser=Sgd(lr=1.0))
 
 
 @given(st.sampled_from([-0.1, 1.0, math.nan, math.inf]))
 def test_optimisers_outside_their_limits_are_refused(value):
     with pytest.raises(LrdpError):
-        Sgd(rate=Constant(rate=1.0), momentum=value)
+        Sgd(lr=1.0, momentum=value)
     with pytest.raises(LrdpError):
-        Adam(rate=Constant(rate=1.0), second_decay=value)
+        Adam(lr=1.0, betas=(0.9, value))
+    with pytest.raises(LrdpError):
+        Adam(lr=value if value != 1.0 else -1.0)
     with pytest.raises(LrdpError):
         Constant(rate=value if value != 1.0 else -1.0)

@@ -26,7 +26,7 @@ from lrdp.training import *
 return_large_blocks()
 task = Task(
     model=model, dataset=TensorRecords(inputs, labels), loss=CrossEntropy(classes=10),
-    constants=PublicConstants(clip_norm=1.0, optimiser=Sgd(rate=Constant(rate=0.1))),
+    constants=PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1)),
     execution=Execution(memory_limit="512MB", announce=print),
 )
 step = FixedSizeGaussian(dataset_size=200, batch_size=128, noise_multiplier=1.0)

@@ -14,7 +14,6 @@ from lrdp.errors import InvalidInput, OutOfReach, ReceiptRefused, Unsupported
 from lrdp.training import (
     Adam,
     AdamW,
-    Constant,
     CrossEntropy,
     Execution,
     Sgd,
@@ -186,11 +185,11 @@ def test_optimisers_see_noisy_gradients_only():
     ("ours", "theirs"),
     [
         (
-            Sgd(rate=Constant(rate=0.1), momentum=0.9, weight_decay=0.01),
+            Sgd(lr=0.1, momentum=0.9, weight_decay=0.01),
             lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01),
         ),
-        (Adam(rate=Constant(rate=0.1), weight_decay=0.02), lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.02)),
-        (AdamW(rate=Constant(rate=0.1), weight_decay=0.02), lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.02)),
+        (Adam(lr=0.1, weight_decay=0.02), lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.02)),
+        (AdamW(lr=0.1, weight_decay=0.02), lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.02)),
     ],
 )
 def test_optimisers_step_as_torchs_do(ours, theirs):
@@ -273,7 +272,7 @@ def test_plain_map_style_data_sets_of_numbers_and_dicts_work():
 
 
 def test_weights_that_run_away_end_as_finite_differences():
-    given = task(constants={"optimiser": Sgd(rate=Constant(rate=1e9), weight_decay=1e9)})
+    given = task(constants={"optimiser": Sgd(lr=1e9, weight_decay=1e9)})
     found = vector(private_update(receipt(steps=6), given).delta)
     assert bool(found.isfinite().all())
     assert float(found.abs().max()) == 0.0 or float(found.abs().max()) > 1e30, "control: they did run away"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from lrdp import __version__
 from lrdp.accounting import FilterAnswer
 from lrdp.ledger import events
 from lrdp.ledger.choice import FilterChoice
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.request import Request
+from lrdp.version import __version__
 
 LONGEST_SENTENCE: Final = 400
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Final
 
-from lrdp import __version__
 from lrdp.accounting import (
     Accountant,
     Adjacency,
@@ -28,6 +27,7 @@ from lrdp.ledger.events import Reserved
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
+from lrdp.version import __version__
 
 _ACCOUNTANTS: Final = (RenyiAccountant, SteadyAccountant)
 _ENOUGH: Final = Decimal(2000)

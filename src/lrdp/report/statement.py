@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lrdp import __version__, limits
+from lrdp import limits
 from lrdp.accounting import Mechanism, PrivacySpent
 from lrdp.figures import AtLeast
 from lrdp.ledger import Head, State, Summary, encode_mechanism
 from lrdp.report.statement_points import Point, points
+from lrdp.version import __version__
 
 SCHEMA: Final = "lrdp-statement/1"
 """Changes when a key of the JSON changes its name or its meaning."""

@@ -6,10 +6,10 @@ import platform
 from dataclasses import dataclass
 from typing import Final
 
-from lrdp import __version__
 from lrdp.accounting import CLIP_HEADROOM, Adjacency, Mechanism, PrivacySpent
 from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import Head, State, Summary
+from lrdp.version import __version__
 
 _NEIGHBOURS: Final = {
     Adjacency.ADD_REMOVE: "with and without one record",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lrdp.errors import InvalidInput
-from lrdp.training.schedules import Schedule
+from lrdp.training.schedules import Schedule, as_schedule
 
 
 class Stepper(Protocol):
@@ -37,13 +37,20 @@ class Optimiser(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Sgd:
-    """Stochastic gradient descent; with one local step and no momentum, the paper's [eq:client_Delta_Theta_def]."""
+    """Stochastic gradient descent; with one local step and no momentum, the paper's [eq:client_Delta_Theta_def].
 
-    rate: Schedule
+    ``lr`` is a number, or a schedule over the steps of all rounds.
+
+    >>> Sgd(lr=0.5).lr
+    0.5
+    """
+
+    lr: float | Schedule
     momentum: float = 0.0
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        as_schedule(self.lr)
         _share("momentum", self.momentum)
         _not_negative("weight_decay", self.weight_decay)
 
@@ -69,24 +76,24 @@ class _SgdStepper:
             kept = self._moments.get(place)
             self._moments[place] = noisy.clone() if kept is None else kept.mul_(settings.momentum).add_(noisy)
             noisy = self._moments[place]
-        parameter.add_(noisy, alpha=-settings.rate.at(number))
+        parameter.add_(noisy, alpha=-as_schedule(settings.lr).at(number))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """Adam; ``weight_decay`` is added to the gradient."""
+    """Adam, with torch's names and values; ``weight_decay`` is added to the gradient."""
 
-    rate: Schedule
-    first_decay: float = 0.9
-    second_decay: float = 0.999
-    stabiliser: float = 1e-8
+    lr: float | Schedule
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
     weight_decay: float = 0.0
     decoupled: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        _share("first_decay", self.first_decay)
-        _share("second_decay", self.second_decay)
-        _not_negative("stabiliser", self.stabiliser)
+        as_schedule(self.lr)
+        for beta in self.betas:
+            _share("betas", beta)
+        _not_negative("eps", self.eps)
         _not_negative("weight_decay", self.weight_decay)
 
     @property
@@ -112,7 +119,8 @@ class _AdamStepper:
 
     @torch.no_grad()
     def step(self, number: int, place: int, noisy: Tensor) -> None:
-        settings, parameter, rate = self._settings, self._parameters[place], self._settings.rate.at(number)
+        settings, parameter = self._settings, self._parameters[place]
+        rate, (first, second) = as_schedule(settings.lr).at(number), settings.betas
         if settings.decoupled:
             parameter.mul_(1.0 - rate * settings.weight_decay)
         elif settings.weight_decay:
@@ -121,10 +129,10 @@ class _AdamStepper:
             self._moments[place] = torch.zeros_like(noisy), torch.zeros_like(noisy)
         mean, square = self._moments[place]
         taken = self._taken[place] = self._taken.get(place, 0) + 1
-        mean.lerp_(noisy, 1.0 - settings.first_decay)
-        square.mul_(settings.second_decay).addcmul_(noisy, noisy, value=1.0 - settings.second_decay)
-        scale = (square / (1.0 - settings.second_decay**taken)).sqrt_().add_(settings.stabiliser)
-        parameter.addcdiv_(mean, scale, value=-rate / (1.0 - settings.first_decay**taken))
+        mean.lerp_(noisy, 1.0 - first)
+        square.mul_(second).addcmul_(noisy, noisy, value=1.0 - second)
+        scale = (square / (1.0 - second**taken)).sqrt_().add_(settings.eps)
+        parameter.addcdiv_(mean, scale, value=-rate / (1.0 - first**taken))
 
 
 def _share(name: str, value: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lrdp import limits
 from lrdp.errors import InvalidInput
@@ -18,6 +18,7 @@ def _check_rate(name: str, value: float) -> None:
         raise InvalidInput(f"{name} must be at most {_MOST}, got {value}: weights would leave float32 in one step.")
 
 
+@runtime_checkable
 class Schedule(Protocol):
     """A learning rate for each step, counted over all rounds."""
 
@@ -36,6 +37,11 @@ class Constant:
 
     def at(self, step: int) -> float:  # noqa: ARG002 - every step is alike
         return self.rate
+
+
+def as_schedule(lr: float | Schedule) -> Schedule:
+    """A number is the same rate in every step."""
+    return lr if isinstance(lr, Schedule) else Constant(rate=lr)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from torch import nn
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import InvalidInput, LrdpError
 from lrdp.experiments.models import MODELS, Choice, Form, trained_size
-from lrdp.training import Constant, PublicConstants, Sgd, Task, TensorRecords, check_gradients
+from lrdp.training import PublicConstants, Sgd, Task, TensorRecords, check_gradients
 from training.cases import run
 from training.truth import clipped, gradients_one_by_one
 
@@ -60,7 +60,7 @@ def records(name, count=COUNT):
 def task(name, encoder, **changes):
     model, asked = wanted(name, encoder)
     given = {"model": model.made(asked), "loss": model.loss(asked), "probes": model.probes(asked)}
-    constants = PublicConstants(clip_norm=CLIP, optimiser=Sgd(rate=Constant(rate=RATE)))
+    constants = PublicConstants(clip_norm=CLIP, optimiser=Sgd(lr=RATE))
     return Task(dataset=records(name), constants=constants, **given | changes)
 
 

@@ -13,7 +13,6 @@ from lrdp.accounting import FixedSizeGaussian, SampledGaussian
 from lrdp.ledger import Receipt
 from lrdp.ledger.receipt import issue
 from lrdp.training import (
-    Constant,
     Dataset,
     Execution,
     PublicConstants,
@@ -68,7 +67,7 @@ class Bench:
 
     def __init__(self, model: nn.Module, measure: Measure, dataset: Dataset, setting: Setting, train: Train) -> None:
         self._setting, self._train = setting, train
-        optimiser = Sgd(rate=Constant(rate=setting.rate), weight_decay=setting.decay)
+        optimiser = Sgd(lr=setting.rate, weight_decay=setting.decay)
         constants = PublicConstants(clip_norm=setting.clip_norm, optimiser=optimiser)
         self._task = Task(model=model, dataset=dataset, loss=measure, constants=constants, execution=setting.execution)
         randomise(model, source(1))

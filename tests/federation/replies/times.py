@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.training import (
-    Constant,
     Execution,
     PublicConstants,
     Sgd,
@@ -70,7 +69,7 @@ def seconds_of_a_step(form: str, record: str) -> float:
         model=model,
         dataset=TensorRecords(inputs, torch.zeros(TIMED_ROWS + 1, dtype=torch.int64)),
         loss=loss,
-        constants=PublicConstants(clip_norm=1.0, optimiser=Sgd(rate=Constant(rate=1e-3))),
+        constants=PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=1e-3)),
         execution=Execution(observe=observe),
     )
     mechanism = FixedSizeGaussian(dataset_size=TIMED_ROWS + 1, batch_size=TIMED_ROWS, noise_multiplier=1.0)

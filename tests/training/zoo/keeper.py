@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import LrdpError
-from lrdp.training import Constant, PublicConstants, Sgd, Task, TensorRecords
+from lrdp.training import PublicConstants, Sgd, Task, TensorRecords
 from lrdp.training.local_steps import LocalSteps, prepared
 from lrdp.training.records import RecordReader
 from lrdp.training.sampling import EMPTY, Draw
@@ -106,7 +106,7 @@ def _task(entry: Entry, model: nn.Module, clip_norm: float, probes: Sequence[Bat
         model=model,
         dataset=TensorRecords(*entry.batch(RECORDS, RECORD_SEED)),
         loss=entry.loss,
-        constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=0.1))),
+        constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(lr=0.1)),
         probes=probes,
     )
 

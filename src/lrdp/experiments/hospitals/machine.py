@@ -125,7 +125,6 @@ def _most_bytes() -> int:
 def _ours(job: Job, model: Any, records: tuple[Any, Any]) -> None:
     from lrdp.accounting import FixedSizeGaussian
     from lrdp.training import (
-        Constant,
         CrossEntropy,
         Execution,
         PublicConstants,
@@ -140,7 +139,7 @@ def _ours(job: Job, model: Any, records: tuple[Any, Any]) -> None:
         model=model,
         dataset=TensorRecords(*records),
         loss=CrossEntropy(classes=2),
-        constants=PublicConstants(clip_norm=_CLIP, optimiser=Sgd(rate=Constant(rate=_RATE))),
+        constants=PublicConstants(clip_norm=_CLIP, optimiser=Sgd(lr=_RATE)),
         execution=Execution(micro_batch=job.way.micro_batch or None, memory_limit=limit),
     )
     step = FixedSizeGaussian(dataset_size=len(records[0]), batch_size=job.batch_size, noise_multiplier=_SIGMA)

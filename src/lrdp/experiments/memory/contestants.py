@@ -20,7 +20,6 @@ from lrdp.experiments.memory.records import Pictures
 from lrdp.experiments.networks import CLASSES, NETWORKS
 from lrdp.training import (
     EMPTY,
-    Constant,
     CrossEntropy,
     Draw,
     Execution,
@@ -156,7 +155,7 @@ def ours(method: ContestantMethod, setting: Setting, records: Pictures) -> Itera
         model=_model(setting),
         dataset=records,
         loss=CrossEntropy(classes=CLASSES),
-        constants=PublicConstants(clip_norm=CLIP, optimiser=Sgd(rate=Constant(rate=RATE))),
+        constants=PublicConstants(clip_norm=CLIP, optimiser=Sgd(lr=RATE)),
         execution=execution,
     )
     with prepared(_mechanism(method, setting), task) as ready:

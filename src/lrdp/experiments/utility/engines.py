@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
 from lrdp.experiments.utility.mechanisms import step_of
-from lrdp.training import Constant, PublicConstants, Sgd, Task, placed, uniform_subset
+from lrdp.training import PublicConstants, Sgd, Task, placed, uniform_subset
 from lrdp.training.research import seeded_randomness, unaccounted_private_update
 
 
@@ -37,7 +37,7 @@ Engine = Callable[[Desk, int], Mapping[str, Tensor]]
 
 def constants(rate: float, clip_norm: float) -> PublicConstants:
     """Plain steps of a constant rate."""
-    return PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=rate)))
+    return PublicConstants(clip_norm=clip_norm, optimiser=Sgd(lr=rate))
 
 
 def ours(desk: Desk, number: int) -> Mapping[str, Tensor]:

@@ -61,7 +61,8 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
     model: Callable[[], nn.Module],
     dataset: Callable[[Settings], Dataset],
     loss: Loss,
-    optimiser: Optimiser = DEFAULT_OPTIMISER,
+    optimiser: Optimiser | None = None,
+    optimizer: Optimiser | None = None,
     execution: Execution = DEFAULT_EXECUTION,
     probes: Sequence[Any] = (),
     policy: str | None = None,
@@ -72,14 +73,24 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
         model: makes the model that is trained.
         dataset: makes the records; it is called once, with the node's own settings.
         loss: ``loss(model, batch)`` with one value per example, or one of torch's losses, as in ``F.cross_entropy``.
-        optimiser: what is done with noised gradients.
+        optimiser: what is done with noised gradients, as in ``Sgd(lr=0.5)``.
+        optimizer: the same, as others spell it.
         execution: how a step is computed, as in ``Execution(memory_limit="900MB")``.
         probes: three or more public records, for a model that does not take made-up ones.
         policy: where the client's policy.toml lies, next to its ledger and keys; settings of the node are filled in, as
             in ``"clients/{partition-id}/policy.toml"``. Without it, the node's own setting ``policy`` is used. It never
             comes from the server's run configuration.
     """
-    task = LocalTask(model=model, dataset=dataset, loss=loss, optimiser=optimiser, execution=execution, probes=probes)
+    if optimiser is not None and optimizer is not None:
+        raise InvalidInput("optimiser and optimizer are the same: give one of them; nothing was started.")
+    task = LocalTask(
+        model=model,
+        dataset=dataset,
+        loss=loss,
+        optimiser=optimiser or optimizer or DEFAULT_OPTIMISER,
+        execution=execution,
+        probes=probes,
+    )
     trained = _Trained(token=os.urandom(_TOKEN_SIZE), task=task)
     _LOG.warning(_UNGUARDED)
 

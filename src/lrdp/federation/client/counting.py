@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 from lrdp.errors import InvalidInput
 from lrdp.federation.wire.shares import pack_share
 from lrdp.ledger import Receipt
-from lrdp.training import Constant, PublicConstants, Sgd, Task, clip_target, private_update, public_records
+from lrdp.training import PublicConstants, Sgd, Task, clip_target, private_update, public_records
 
 
 class _Counter(nn.Module):
@@ -54,7 +54,7 @@ def counting(task: Task, clip_norm: float) -> Task:
         model=counter,
         dataset=task.dataset,
         loss=_counted,
-        constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(rate=Constant(rate=1.0))),
+        constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(lr=1.0)),
         probes=_correct(counter.judged, public_records(task)),
     )
 

@@ -18,7 +18,6 @@ from lrdp.ledger import Policy, Refusal, Request
 from lrdp.training import (
     CheckedGradients,
     CheckedRecords,
-    Constant,
     Dataset,
     Execution,
     Optimiser,
@@ -35,7 +34,7 @@ from lrdp.training import (
 
 Loss = Callable[..., Tensor]
 Settings = Mapping[str, Any]
-DEFAULT_OPTIMISER: Final[Optimiser] = Sgd(rate=Constant(rate=0.1))
+DEFAULT_OPTIMISER: Final[Optimiser] = Sgd(lr=0.1)
 DEFAULT_EXECUTION: Final = Execution()
 _LOG = logging.getLogger("lrdp.client")
 
@@ -137,9 +136,9 @@ class Workbench:
         """What one request asks for, in public values only, from these weights."""
         optimiser: Any = self._task.optimiser
         if learning_rate is not None:
-            if not hasattr(optimiser, "rate"):
-                raise Unsupported(f"{type(optimiser).__name__} has no rate that a server could set.")
-            optimiser = replace(optimiser, rate=Constant(rate=learning_rate))
+            if not hasattr(optimiser, "lr"):
+                raise Unsupported(f"{type(optimiser).__name__} has no lr that a server could set.")
+            optimiser = replace(optimiser, lr=learning_rate)
         constants = PublicConstants(
             clip_norm=request.clip_norm, optimiser=optimiser, first_step=request.round * request.steps
         )
