@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test check demo slow zoo paper paper-quick fmt constraints clean FORCE
+.PHONY: help test check demo slow zoo paper paper-quick docs release fmt constraints clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,21 @@ paper: $(DEV) ## Every figure of the paper's evaluation: hours, gone on with whe
 paper-quick: $(DEV) ## The same with a few cells of each study, in minutes
 	@for study in $(STUDIES); do \
 	  $(STUDY) $$study --data-dir "$(DATA)" --out build/experiments-quick --quick $(ARGS) || exit $$?; done
+
+docs: $(DEV) ## The documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
+release: check ## Build wheel and source archive in dist/, check them, and try each in a fresh environment
+	@rm -rf dist build/release && $(PYTHON) -m venv build/release/tools
+	@build/release/tools/bin/python -m pip --quiet --disable-pip-version-check install hatchling twine
+	@build/release/tools/bin/hatchling build
+	@build/release/tools/bin/twine check --strict dist/*
+	@for package in dist/*.whl dist/*.tar.gz; do \
+	  rm -rf build/release/fresh && $(PYTHON) -m venv build/release/fresh && \
+	  build/release/fresh/bin/python -m pip --quiet --disable-pip-version-check install "$$package" && \
+	  build/release/fresh/bin/lrdp --version && \
+	  build/release/fresh/bin/lrdp epsilon -n 5000 -b 128 -t 1000 --noise-multiplier 6 --delta 1e-5 || exit $$?; done
 
 bench-%: benchmarks/%.py $(DEV) ## Run benchmarks/NAME.py, as in: make bench-accounting ARGS="--quick --json"
 	@$(BIN)/python $< $(ARGS)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+import sys
 import tomllib
-import venv
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,8 @@ def oldest() -> list[str]:
     return [requirement.split(",")[0].replace(">=", "==") for requirement in asked]
 
 
-def environment(folder: Path, *installed: object) -> Path:
-    venv.create(folder, with_pip=True)
+def environment(folder: Path, *installed: object, python: str = sys.executable) -> Path:
+    subprocess.run([python, "-m", "venv", folder], check=True)
     install = ["-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-compile", *map(str, installed)]
     subprocess.run([folder / "bin" / "python", *install], check=True, cwd=folder)
     return folder / "bin"
@@ -46,13 +47,22 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "also"),
-    [("*.whl", []), ("*.tar.gz", []), pytest.param("*.whl", oldest(), marks=pytest.mark.slow)],
-    ids=["the newest, from the wheel", "the newest, from the source archive", "the oldest"],
+    ("pattern", "also", "python"),
+    [
+        pytest.param("*.whl", [], sys.executable, id="the newest, from the wheel"),
+        pytest.param("*.tar.gz", [], sys.executable, id="the newest, from the source archive"),
+        pytest.param("*.whl", oldest(), sys.executable, id="the oldest", marks=pytest.mark.slow),
+        pytest.param("*.whl", [], "python3.12", id="Python 3.12", marks=pytest.mark.slow),
+        pytest.param("*.whl", [], "python3.13", id="Python 3.13", marks=pytest.mark.slow),
+    ],
 )
-def test_an_auditor_needs_no_more_than_the_package(built: Path, tmp_path: Path, pattern: str, also: list[str]) -> None:
+def test_an_auditor_needs_no_more_than_the_package(
+    built: Path, tmp_path: Path, pattern: str, also: list[str], python: str
+) -> None:
+    if shutil.which(python) is None or subprocess.run([python, "--version"], capture_output=True).returncode:
+        pytest.skip(f"{python} is not here")
     (package,) = built.glob(pattern)
-    binaries = environment(tmp_path / "auditor", package, *also)
+    binaries = environment(tmp_path / "auditor", package, *also, python=python)
 
     def called(program: str, *words: str) -> subprocess.CompletedProcess[str]:
         path = {"PATH": "/usr/bin:/bin"}  # and nothing else of what the tests run with

@@ -1,0 +1,76 @@
+"""The pages: links lead somewhere, words are those of the code, and the site is built without a warning."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "lrdp"
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "apps/**/*.md")
+    for path in ROOT.glob(pattern)
+    if "unfinished" not in path.parts
+)
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert [target for target in LINK.findall(text) if not (page.parent / target).exists()] == []
+
+
+def classes():
+    """Where each class of the package is."""
+    homes = defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(path.relative_to(SOURCE).with_suffix("").as_posix())
+    return homes
+
+
+def words():
+    """The rows of the glossary: word and room."""
+    rows = re.findall(r"^\| (.+?) \| .+ \| (.+?) \|$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    return [row for row in rows if row[0] not in ("word", "---")]
+
+
+@pytest.mark.parametrize(("word", "room"), [row for row in words() if row[0].startswith("`")])
+def test_every_word_of_the_glossary_is_a_class_of_its_room(word, room):
+    assert [home for home in classes()[word.strip("`")] if home.startswith(room)], f"{word} is not in {room}"
+
+
+def test_the_glossary_has_each_word_once():
+    found = [word for word, _ in words()]
+    assert len(found) == len(set(found)) >= 30
+
+
+@pytest.mark.parametrize("page", ["overview.md", "federation.md", "guarantees.md", "integrity.md", "ledger.md"])
+def test_every_file_that_a_page_names_is_there(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", text))
+    known = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("src", "tests", "scripts", "apps", "examples", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)] == []
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    settings = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    pages = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
+    assert {"index.html", "overview/index.html", "reference/index.html"} <= pages
+    front = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert "fonts.googleapis.com" not in front, "nothing is fetched from anywhere"
