@@ -328,7 +328,8 @@ def test_weights_that_do_not_share_delta_are_refused(weights: dict[float, float]
 
 
 def test_ten_tenths_are_one() -> None:
-    RenyiFilter(budget=BUDGET, adjacency=ADD_REMOVE, weights={2.0 + order: 0.1 for order in range(10)})
+    made = RenyiFilter(budget=BUDGET, adjacency=ADD_REMOVE, weights={2.0 + order: 0.1 for order in range(10)})
+    assert len(made.weights) == 10
 
 
 def test_an_empty_plan_has_no_order_to_commit_to() -> None:

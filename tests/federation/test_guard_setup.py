@@ -263,7 +263,9 @@ def test_an_old_flower_is_named_with_what_to_install(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["1.41.0", "1.41.0.dev20260701", "1.100", "2.0"])
 def test_a_new_flower_is_taken(version: str) -> None:
-    require_flower(lambda _: version)
+    asked: list[str] = []
+    require_flower(lambda name: asked.append(name) or version)
+    assert asked == ["flwr"]
 
 
 def test_a_missing_flower_or_torch_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
