@@ -42,15 +42,16 @@ from lrdp.integrity.repeats import Stands
 from lrdp.integrity.schemes import read_sketch_client
 from lrdp.integrity.sealing import read_pledges, unseal
 from lrdp.integrity.session import Parameters, Session, named_registry
-from lrdp.ledger import choice, encoding, events, export
+from lrdp.ledger import choice, events, export
+from lrdp.ledger import texts as encoding
 from lrdp.ledger.columns import read_columns
 from lrdp.ledger.fleet import FleetBooks
 from lrdp.ledger.heads import Head, decode_successors
-from lrdp.ledger.keys import SigningKey
+from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.policy_file import parse_policy, read_policy
 from lrdp.ledger.reports import read_report, report_of
-from lrdp.ledger.rounds import read_rounds
 from lrdp.ledger.toml_text import read_toml
+from lrdp.ledger.whole_rounds import read_rounds
 
 SOURCE = Path(lrdp.__file__).parent
 READS = re.compile(r"decode|read|parse|load|unpack|unseal|opened|receive|lines|from_message|json_|named_|encoded_")
@@ -284,13 +285,13 @@ def _ledger() -> dict[str, Decoder]:
     mechanism = encoding.encode_mechanism(next(iter(books.history))).encode()
     known = {
         "events.decode": (events.decode, entries[1][0]),
-        "encoding.decode_mechanism": (as_text(encoding.decode_mechanism), mechanism),
+        "texts.decode_mechanism": (as_text(encoding.decode_mechanism), mechanism),
         "heads.Head.decode": (as_text(Head.decode), head.encode().encode()),
         "reports.read_report": (as_text(read_report), signed),
         "policy_file.parse_policy": (as_text(lambda data: parse_policy(data, "policy.toml")), text.encode()),
         "policy_file.read_policy": (of_file(read_policy), text.encode()),
         "toml_text.read_toml": (as_text(lambda data: read_toml(data, "policy.toml")), text.encode()),
-        "keys.SigningKey.read": (of_file(SigningKey.read), (place / "key.pem").read_bytes()),
+        "key_files.SigningKey.read": (of_file(SigningKey.read), (place / "key.pem").read_bytes()),
         "columns.read_columns": (of_file(lambda path: read_columns(path, {"names": "U"})), fleet),
         "fleet.FleetBooks.load": (of_file(FleetBooks.load), fleet),
         "export.verify ": (of_file(export.verify_export), exported),
@@ -300,12 +301,12 @@ def _ledger() -> dict[str, Decoder]:
         "choice.decode_choice": (as_text(choice.decode_choice), books.opened.filter.encode()),
         "choice.OrdersChoice.decode": (as_text(choice.OrdersChoice.decode), b"0x1p+1=0x1p+0"),
         "choice.SlotsChoice.decode": (as_text(choice.SlotsChoice.decode), b"3*" + mechanism),
-        "encoding.decode_float": (as_text(encoding.decode_float), b"0x1p+0"),
-        "encoding.decode_word": (as_text(encoding.decode_word), b"a%20b"),
-        "encoding.decode_history": (as_text(encoding.decode_history), b"3*" + mechanism),
+        "texts.decode_float": (as_text(encoding.decode_float), b"0x1p+0"),
+        "texts.decode_word": (as_text(encoding.decode_word), b"a%20b"),
+        "texts.decode_history": (as_text(encoding.decode_history), b"3*" + mechanism),
         "events.decode_terms": (as_text(events.decode_terms), terms),
         "heads.decode_successors": (as_text(decode_successors), b"%b:%b" % (b"0" * 64, b"1" * 128)),
-        "rounds.read_rounds": (rounds, entries[2][0]),
+        "whole_rounds.read_rounds": (rounds, entries[2][0]),
     }
     made = {f"ledger.{name}": Decoder(read=read, sample=data) for name, (read, data) in known.items()}
     made |= {f"ledger.{name}": Decoder(read=read, sample=data, inner=True) for name, (read, data) in inner.items()}

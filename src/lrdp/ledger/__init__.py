@@ -10,11 +10,10 @@ from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice, SlotsChoice
 from lrdp.ledger.decisions import tighter
-from lrdp.ledger.encoding import LONGEST_LINE, encode_mechanism
 from lrdp.ledger.export import VerifiedBooks, digests_at, verify_export, write_export
 from lrdp.ledger.fleet import FleetBooks, FleetView, fleet_view
 from lrdp.ledger.heads import LONGEST_HEAD, ChainPoint, Head
-from lrdp.ledger.keys import SigningKey
+from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.outbox import Reply
 from lrdp.ledger.policy import Holder, PeersRule, Policy, Retries
@@ -26,6 +25,7 @@ from lrdp.ledger.request import ReceivedModel, Request
 from lrdp.ledger.starting import Home, open_budget, peers_lines, replace_key, write_policy
 from lrdp.ledger.store import Store
 from lrdp.ledger.summary import Summary, summarize
+from lrdp.ledger.texts import LONGEST_LINE, encode_mechanism
 from lrdp.ledger.toml_text import MOST_TOML_CHARACTERS, read_toml
 
 __all__ = [

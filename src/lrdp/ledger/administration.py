@@ -10,7 +10,7 @@ from lrdp.ledger import events
 from lrdp.ledger.books import Books, adopt_message, void_message
 from lrdp.ledger.charges import State
 from lrdp.ledger.heads import MOST_ROTATIONS, Head, rotation_message
-from lrdp.ledger.keys import SigningKey
+from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger, system_clock
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy

@@ -15,11 +15,11 @@ from lrdp.ledger import events
 from lrdp.ledger.chain import GENESIS, broken
 from lrdp.ledger.charges import Charges, State
 from lrdp.ledger.choice import FilterChoice, decode_choice
-from lrdp.ledger.encoding import encode_mechanism
 from lrdp.ledger.heads import Head, Successor, rotation_message
-from lrdp.ledger.keys import is_signed
-from lrdp.ledger.rounds import Entry, read_rounds, stretches
+from lrdp.ledger.key_files import is_signed
 from lrdp.ledger.tallies import RefusalTally
+from lrdp.ledger.texts import encode_mechanism
+from lrdp.ledger.whole_rounds import Entry, read_rounds, stretches
 
 __all__ = ["Books", "State", "adopt_message", "void_message"]
 _BATCH: Final = 1024  # entries read at a time: enough for long columns, few enough to hold in memory

@@ -10,8 +10,8 @@ from itertools import accumulate, chain, repeat
 from lrdp.accounting import Mechanism
 from lrdp.ledger import events
 from lrdp.ledger.request import ANYBODY
-from lrdp.ledger.rounds import Rounds
 from lrdp.ledger.tallies import Catalogue, Tally
+from lrdp.ledger.whole_rounds import Rounds
 
 
 class State(Enum):

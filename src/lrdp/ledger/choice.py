@@ -28,7 +28,7 @@ from lrdp.accounting import (
     most_rounds,
 )
 from lrdp.errors import InvalidInput
-from lrdp.ledger.encoding import decode_float, decode_history, encode_float, encode_history, within
+from lrdp.ledger.texts import decode_float, decode_history, encode_float, encode_history, within
 
 Charge = tuple[Mechanism, int]
 _LONGEST_ORDERS: Final = 1 << 16

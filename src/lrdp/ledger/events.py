@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from lrdp.accounting import Adjacency, Mechanism
 from lrdp.errors import InvalidInput
-from lrdp.ledger.encoding import (
+from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.texts import (
     LONGEST_LINE,
     decode_float,
     decode_mechanism,
@@ -20,7 +21,6 @@ from lrdp.ledger.encoding import (
     encode_mechanism,
     encode_word,
 )
-from lrdp.ledger.refusals import Refusal
 
 FORMAT: Final = "1"
 _MOST_FIELDS: Final = 16

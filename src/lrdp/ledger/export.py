@@ -15,10 +15,10 @@ from typing import Final
 from lrdp import files
 from lrdp.errors import InvalidInput, LedgerDamaged
 from lrdp.ledger.books import Books
-from lrdp.ledger.encoding import LONGEST_LINE
 from lrdp.ledger.heads import Head
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.store import Store
+from lrdp.ledger.texts import LONGEST_LINE
 
 HEADER: Final = b"lrdp-ledger-export-1"
 _SQLITE: Final = b"SQLite format 3\x00"

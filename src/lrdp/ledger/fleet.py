@@ -17,8 +17,8 @@ from lrdp.accounting import FLEET_CHUNK, Adjacency, Budget, Fleet, Mechanism, re
 from lrdp.errors import InvalidInput
 from lrdp.ledger.choice import OrdersChoice, SlotsChoice, decode_choice
 from lrdp.ledger.columns import read_columns, write_columns
-from lrdp.ledger.encoding import decode_mechanism, encode_mechanism
 from lrdp.ledger.reports import Report
+from lrdp.ledger.texts import decode_mechanism, encode_mechanism
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from lrdp.errors import InvalidInput
-from lrdp.ledger.keys import SigningKey, is_signed
+from lrdp.ledger.key_files import SigningKey, is_signed
 
 _LABEL: Final = "lrdp-head-1"
 MOST_ROTATIONS: Final = 32

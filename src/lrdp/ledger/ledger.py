@@ -24,7 +24,7 @@ from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice
 from lrdp.ledger.decisions import decide, tighter
 from lrdp.ledger.heads import ChainPoint, Head
-from lrdp.ledger.keys import SigningKey
+from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.outbox import Reply, store_reply, stored_reply
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.receipt import Receipt, issue

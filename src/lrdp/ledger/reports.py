@@ -13,7 +13,10 @@ from lrdp.accounting import Adjacency, Budget, Mechanism, checked_history
 from lrdp.errors import InvalidInput
 from lrdp.ledger.books import Books
 from lrdp.ledger.choice import decode_choice
-from lrdp.ledger.encoding import (
+from lrdp.ledger.heads import Successor, decode_successors, encode_successors, handed_over
+from lrdp.ledger.key_files import SigningKey, is_signed
+from lrdp.ledger.policy_file import parse_policy
+from lrdp.ledger.texts import (
     LONGEST_LINE,
     decode_float,
     decode_history,
@@ -22,9 +25,6 @@ from lrdp.ledger.encoding import (
     encode_history,
     encode_word,
 )
-from lrdp.ledger.heads import Successor, decode_successors, encode_successors, handed_over
-from lrdp.ledger.keys import SigningKey, is_signed
-from lrdp.ledger.policy_file import parse_policy
 
 REPORT_LABEL: Final = "lrdp-report-1"
 _MOST_STEPS: Final = 1 << 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lrdp.errors import PolicyRefused
 from lrdp.ledger.books import Books
 from lrdp.ledger.heads import ChainPoint, Head
-from lrdp.ledger.keys import SigningKey
+from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.store import Store
 

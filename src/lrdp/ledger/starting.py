@@ -13,7 +13,7 @@ from lrdp.figures import AtMost
 from lrdp.ledger.administration import rotate_key
 from lrdp.ledger.choice import OrdersChoice
 from lrdp.ledger.export import verify_export
-from lrdp.ledger.keys import SigningKey
+from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.policy import Holder, PeersRule
 from lrdp.ledger.policy_file import read_policy

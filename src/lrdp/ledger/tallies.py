@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from lrdp.accounting import Mechanism
 from lrdp.ledger import events
-from lrdp.ledger.encoding import decode_word
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.request import payer_of
+from lrdp.ledger.texts import decode_word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from ledger.worlds import STEP, policy
 from lrdp.errors import LedgerDamaged, LedgerUnwritable
-from lrdp.ledger import Refusal, SigningKey, events, records, rounds
+from lrdp.ledger import Refusal, SigningKey, events, records
+from lrdp.ledger import whole_rounds as rounds
 from lrdp.ledger.books import Books
 from lrdp.ledger.chain import GENESIS, link
 from lrdp.ledger.charges import Charges
 from lrdp.ledger.choice import SPREAD
-from lrdp.ledger.rounds import Entry
+from lrdp.ledger.whole_rounds import Entry
 
 RULES, KEY = policy(), SigningKey.generate().public
 BEGINNING = [records.opening(RULES, KEY, KEY, SPREAD, 7), events.PolicySet(7, RULES.digest, RULES.text)]

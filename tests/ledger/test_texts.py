@@ -18,7 +18,8 @@ from lrdp.accounting import (
 )
 from lrdp.errors import InvalidInput
 from lrdp.ledger import events
-from lrdp.ledger.encoding import (
+from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.texts import (
     decode_float,
     decode_history,
     decode_mechanism,
@@ -28,7 +29,6 @@ from lrdp.ledger.encoding import (
     encode_mechanism,
     encode_word,
 )
-from lrdp.ledger.refusals import Refusal
 
 noises = st.floats(min_value=1e-6, max_value=1e9)
 sizes = st.tuples(st.integers(1, 1000), st.integers(1001, 10**12))
