@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import re
 import statistics
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("lrdp", "torch", "numpy", "cryptography", "numba", "opacus", "transformers")
+from lrdp.experiments.study.surroundings import surroundings as made_with
+
 GOALS = {"vgg11": 1.10, "cnn": 1.25, "bert_mini": 1.25, "minilm": 1.30, "resnet18": 1.35, "vit": 1.30}
 Runs = dict[str, list[float]]
 """Each figure of one contestant, over the runs."""
@@ -20,28 +17,8 @@ Runs = dict[str, list[float]]
 
 def surroundings(threads: list[int]) -> dict[str, Any]:
     """Versions and machine."""
-    return {
-        "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": threads,
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _processor() -> str:
-    try:
-        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor()
+    found = made_with()
+    return {**{name: found[name] for name in ("python", "packages", "processor", "cores")}, "threads": threads}
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ _PACKAGES: Final = (
     "torch",
     "numpy",
     "scipy",
+    "cryptography",
     "flwr",
     "ray",
     "opacus",
