@@ -15,16 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from lrdp.federation import Node, guarded_client_app
+from lrdp.federation import LocalTask, Node, guarded_client_app
 from lrdp.federation.client.forwarding import forwarded
+from lrdp.federation.client.guard import Ward, inspected
 from lrdp.federation.client.participant import most_vectors
 from lrdp.federation.wire.frames import MOST_HEAD_BYTES, Frame
 from lrdp.federation.wire.questions import Contributed, Decline, Here, read_message, to_frame
 from lrdp.federation.wire.sockets import connected, listening, receive, send
+from lrdp.training import CrossEntropy
 
 from .guards import guarding, running, site
 from .hostile import HONEST, VICTIM, Stage, ordering, pickled, raw_order, stage
-from .worlds import world
+from .worlds import model, records, world
 
 MAGIC = b"lrdp-guard/1\n"
 
@@ -151,6 +153,19 @@ def test_a_peer_that_never_fetches_its_answer_has_paid_and_gets_the_same_later(t
     assert isinstance(second, Contributed)
     assert bytes(first.values or b"") == bytes(second.values or b"")
     assert made.account()[:2] == (1, HONEST.steps)
+
+
+def test_a_guard_says_how_many_paid_replies_were_not_fetched(tmp_path: Path) -> None:
+    made = stage(tmp_path)
+    made.greet()
+    ward = Ward(
+        home=made.world.consortium.client(VICTIM),
+        task=LocalTask(model=model, dataset=records, loss=CrossEntropy(classes=2)),
+        settings={"partition-id": 0},
+    )
+    assert inspected(ward)[1].unsent == 0
+    made.ask(made.coordinator.order_ahead(VICTIM, HONEST))  # it waits for its round
+    assert inspected(ward)[1].unsent == 1
 
 
 def test_a_frame_above_the_cap_is_answered_though_it_was_not_taken(guarded: tuple[Stage, Path]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("lrdp.guard")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-_FIELDS: Final = ("asked", "answered", "seconds", "client", "spent", "total", "socket")
+_FIELDS: Final = ("asked", "answered", "seconds", "client", "spent", "total", "socket", "unsent")
 
 
 def guard(
@@ -53,6 +53,11 @@ def guard(
             f"guarding {budget.client}: ε {AtMost(budget.spent):.2f} of {budget.total} spent, socket {socket}",
             extra={"client": budget.client, "spent": budget.spent, "total": budget.total, "socket": str(socket)},
         )
+        if budget.unsent:
+            _LOG.info(
+                f"{budget.unsent} paid replies were not fetched before: whoever asks again gets them, at no cost",
+                extra={"unsent": budget.unsent},
+            )
         made.serve(listener, told)
     say("Stopped: nothing is open.")
 

@@ -40,11 +40,12 @@ class Ward:
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted:
-    """Whose budget it is, and how much of it is spent."""
+    """Whose budget it is, how much of it is spent, and how many paid replies were never fetched."""
 
     client: str
     spent: float
     total: float
+    unsent: int = 0
 
 
 def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
@@ -68,7 +69,8 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
     with closing(ward.home.ledger()) as ledger:
         total = tighter(ledger.books.budget, policy.budget.total).epsilon
-        budgeted = Budgeted(client=identity.name, spent=ledger.answer().guaranteed.epsilon, total=total)
+        spent, unsent = ledger.answer().guaranteed.epsilon, len(ledger.unsent())
+        budgeted = Budgeted(client=identity.name, spent=spent, total=total, unsent=unsent)
     bench = Workbench(ward.task, ward.settings)
     _rehearse(bench, policy)
     return bench, budgeted
