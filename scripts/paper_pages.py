@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from paper_tables import federations, machines, utility
+from paper_tables import federations, machines, models, utility
 from paper_tables.filling import fill
 
 PAGES: Final = {
@@ -20,6 +20,8 @@ PAGES: Final = {
     "memory": machines.MEMORY,
     "noise": machines.NOISE,
 }
+MODELS: Final = {("vgg11-steps", "bert-steps"): models.STEPS, ("cnn", "minilm-lora"): models.TRAINED}
+"""Tables of one page, each of several studies."""
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "results" / "paper"
 
 
@@ -37,6 +39,9 @@ def main() -> None:
     for study, tables in PAGES.items():
         if (found := rows(study)) is not None:
             fill(FOLDER / f"{study}.md", {name: made(found) for name, made in tables.items()})
+    for studies, tables in MODELS.items():
+        if together := [row for study in studies for row in rows(study) or []]:
+            fill(FOLDER / "models.md", {name: made(together) for name, made in tables.items()})
 
 
 if __name__ == "__main__":
