@@ -33,8 +33,7 @@ def parts(**changes):
 @pytest.fixture(autouse=True)
 def _as_coarse_as_opacus_is(monkeypatch):
     """The study asks it for more digits, which takes ten times as long."""
-    monkeypatch.setattr(opacus_noise, "_FINER", {"rdp": {}, "prv": {}})
-    monkeypatch.setattr(opacus_noise, "_TOLERANCE", 0.01)
+    monkeypatch.setattr(opacus_noise, "FINE", opacus_noise.Fineness(tolerance=0.01, prv_error=0.01))
 
 
 def delta_of_others(noise, epsilon):

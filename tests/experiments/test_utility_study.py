@@ -19,8 +19,7 @@ from lrdp.experiments.utility.table import rows
 @pytest.fixture
 def where(tmp_path, monkeypatch):
     use_made_up(monkeypatch)
-    monkeypatch.setattr(opacus_noise, "_FINER", {"rdp": {}, "prv": {}})
-    monkeypatch.setattr(opacus_noise, "_TOLERANCE", 0.05)
+    monkeypatch.setattr(opacus_noise, "FINE", opacus_noise.Fineness(tolerance=0.05, prv_error=0.01))
     return places(tmp_path)
 
 

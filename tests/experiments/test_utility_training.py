@@ -25,7 +25,7 @@ from lrdp.federation.wire.layout import Layout
 @pytest.fixture
 def where(tmp_path, monkeypatch):
     use_made_up(monkeypatch)
-    monkeypatch.setattr(opacus_noise, "_FINER", {"rdp": {}, "prv": {}})
+    monkeypatch.setattr(opacus_noise, "FINE", opacus_noise.Fineness(tolerance=0.0001, prv_error=0.01))
     logger = logging.getLogger("lrdp.client")
     before = logger.handlers[:], logger.propagate
     yield places(tmp_path)

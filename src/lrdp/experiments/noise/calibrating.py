@@ -103,8 +103,8 @@ def _opacus(kind: str) -> Search:
                 f"Opacus accounts for Poisson sampling only, got {mechanism.name}: what it would say of another is "
                 f"no bound; nothing was run."
             )
-        sigma = opacus_noise.least(mechanism.probability, steps, budget, kind)
-        return sigma, opacus_noise.spent(sigma, mechanism.probability, steps, budget.delta, kind)
+        sigma = opacus_noise.least(mechanism.probability, steps, budget, kind, opacus_noise.USUAL)
+        return sigma, opacus_noise.spent(sigma, mechanism.probability, steps, budget.delta, kind, opacus_noise.USUAL)
 
     return search
 
