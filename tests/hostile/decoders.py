@@ -31,6 +31,7 @@ from lrdp.federation.wire.frames import Frame, opened
 from lrdp.federation.wire.layout import as_model, unpack_values
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Announcement, CatchUp, Contributed, HandIn, Hello, read_message, to_frame
+from lrdp.federation.wire.shares import read_share
 from lrdp.federation.wire.sockets import receive
 from lrdp.integrity import exact, history, keys, states
 from lrdp.integrity.cards import card, json_object, read_card, read_registry, registry_record
@@ -96,7 +97,7 @@ ELSEWHERE: Mapping[str, str] = {
     "ledger.ledger.Ledger.ready": "reads nothing",
     "training.loading.load": "imports the client's own code",
     "training.memory.parse_bytes": "a number on the command line",
-    "training.records.Reader.read": "the client's own records",
+    "training.records.RecordReader.read": "the client's own records",
 }
 """Named like readers, and tested elsewhere or not of bytes."""
 
@@ -191,12 +192,12 @@ def _integrity() -> dict[str, Decoder]:
     kept = {
         "messages.Accept.decode": (Accept.decode, played.accepts[0].encode()),
         "messages.Header.decode": (Header.decode, scene.publish.header.encode()),
-        "exact.Hello.decode": (exact.SessionKey.decode, exact.session_key(me, session, bytes(32)).encode()),
+        "exact.SessionKey.decode": (exact.SessionKey.decode, exact.session_key(me, session, bytes(32)).encode()),
         "exact.read_exact_client": (lambda data: exact.read_exact_client(me, session, data), exact_client.encode()),
         "schemes.read_sketch_client": (lambda data: read_sketch_client(me, session, data), b""),
         "session.Parameters.decode": (Parameters.decode, session.parameters.encode()),
         "messages.Pledge.decode": (Pledge.decode, scene.publish.header.roster[0].encode()),
-        "receipts.Receipt.decode": (RoundReceipt.decode, receipt.encode()),
+        "receipts.RoundReceipt.decode": (RoundReceipt.decode, receipt.encode()),
         "repeats.Stands.decode": (Stands.decode, ready.stands.encode()),
         "registry.Registry.decode": (Registry.decode, session.registry.encode()),
         "registry.encoded_digest": (encoded_digest, session.registry.encode()),
@@ -327,6 +328,7 @@ def _federation() -> dict[str, Decoder]:
             b"",
         ),
         "wire.orders.Order.decode": (Order.decode, Order(steps=3, metrics=("correct",)).encode()),
+        "wire.shares.read_share": (read_share, bytes(8)),
         "wire.layout.unpack_values": (lambda data: unpack_values(data, point), bytes(15)),
         "wire.layout.as_model ": (lambda data: as_model(data, 5), bytes(20)),
         "wire.sockets.receive": (through_a_socket, _framed(to_frame(update))),

@@ -225,14 +225,14 @@ class Lenient:
 KINDS = {at: word for at, word in rounds._FIXED.items() if word != "\n"}
 ENDS = {at: word for at, word in rounds._FIXED.items() if word == "\n"}
 CONTROLS: dict[str, tuple[str, object, list[Entry]]] = {
-    "hashes unchecked": ("rounds.sha256", Unhashed, with_a_false_hash()),
-    "kinds unchecked": ("rounds._FIXED", ENDS, changed((6, b"RESERVED", b"RESOLVED"))),
-    "ends unchecked": ("rounds._FIXED", KINDS, with_a_border_moved(b"no end")),
-    "ends uncounted": ("rounds.len", lambda values: AnyNumber(len(values)), with_a_border_moved(b"\n")),
-    "ε unread": ("rounds.float", Lenient, changed((6, b"0x1.4", b"x"))),
-    "sizes unread": ("rounds.int", lambda _text: 8, changed((7, b"36900", b"x"))),
-    "replies to any charge": ("rounds.str", lambda _seq: Anything(), changed((7, b"\t6", b"\t9"), (8, b"\t6", b"\t9"))),
-    "clocks unordered": ("rounds.sorted", list, changed((7, b"\t8", b"\t7"))),
+    "hashes unchecked": ("whole_rounds.sha256", Unhashed, with_a_false_hash()),
+    "kinds unchecked": ("whole_rounds._FIXED", ENDS, changed((6, b"RESERVED", b"RESOLVED"))),
+    "ends unchecked": ("whole_rounds._FIXED", KINDS, with_a_border_moved(b"no end")),
+    "ends uncounted": ("whole_rounds.len", lambda values: AnyNumber(len(values)), with_a_border_moved(b"\n")),
+    "ε unread": ("whole_rounds.float", Lenient, changed((6, b"0x1.4", b"x"))),
+    "sizes unread": ("whole_rounds.int", lambda _text: 8, changed((7, b"36900", b"x"))),
+    "replies to any charge": ("whole_rounds.str", lambda _seq: Anything(), changed((7, b"\t6", b"\t9"), (8, b"\t6", b"\t9"))),
+    "clocks unordered": ("whole_rounds.sorted", list, changed((7, b"\t8", b"\t7"))),
     "charges uncounted": ("charges.Counter", lambda pairs: dict.fromkeys(pairs, 1), changed()),
 }
 
