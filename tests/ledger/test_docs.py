@@ -35,7 +35,7 @@ def test_the_pages_client_does_what_its_comment_says(page: dict[str, Any]) -> No
 
 def opened(page: dict[str, Any], folder: Path) -> Home:
     home = Home(folder=folder)
-    write_policy(home, page["Identity"](client="hospital-b", unit="patient", max_rows_per_unit=1), page["PLAN"])
+    write_policy(home, page["Holder"](client="hospital-b", unit="patient", max_rows_per_unit=1), page["PLAN"])
     open_budget(home, 5).close()
     return home
 

@@ -99,8 +99,8 @@ def test_the_verifier_needs_the_base_install_only(exported: Path) -> None:
         "import sys\n"
         "for name in ('torch', 'flwr', 'opacus', 'matplotlib', 'sklearn', 'dp_accounting'): sys.modules[name] = None\n"
         "from pathlib import Path\n"
-        "from lrdp.ledger.export import verify\n"
-        f"sys.exit(verify(Path({str(exported)!r})).books.seq)\n"
+        "from lrdp.ledger import verify_export\n"
+        f"sys.exit(verify_export(Path({str(exported)!r})).books.seq)\n"
     )
     source = str(Path(__file__).parents[2] / "src")
     finished = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": source}, check=False)

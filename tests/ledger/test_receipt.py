@@ -64,10 +64,3 @@ def test_a_reply_needs_a_redeemed_receipt(world: World) -> None:
         receipt = ledger.charge(request())
         with pytest.raises(ReceiptRefused, match="not redeemed"):
             ledger.ready(receipt, b"bytes")
-
-
-def test_every_public_name_exists_and_is_sorted() -> None:
-    import lrdp.ledger
-
-    assert lrdp.ledger.__all__ == sorted(lrdp.ledger.__all__)
-    assert all(hasattr(lrdp.ledger, name) for name in lrdp.ledger.__all__)
