@@ -231,7 +231,11 @@ CONTROLS: dict[str, tuple[str, object, list[Entry]]] = {
     "ends uncounted": ("whole_rounds.len", lambda values: AnyNumber(len(values)), with_a_border_moved(b"\n")),
     "ε unread": ("whole_rounds.float", Lenient, changed((6, b"0x1.4", b"x"))),
     "sizes unread": ("whole_rounds.int", lambda _text: 8, changed((7, b"36900", b"x"))),
-    "replies to any charge": ("whole_rounds.str", lambda _seq: Anything(), changed((7, b"\t6", b"\t9"), (8, b"\t6", b"\t9"))),
+    "replies to any charge": (
+        "whole_rounds.str",
+        lambda _seq: Anything(),
+        changed((7, b"\t6", b"\t9"), (8, b"\t6", b"\t9")),
+    ),
     "clocks unordered": ("whole_rounds.sorted", list, changed((7, b"\t8", b"\t7"))),
     "charges uncounted": ("charges.Counter", lambda pairs: dict.fromkeys(pairs, 1), changed()),
 }

@@ -34,7 +34,7 @@ class Raw(nn.Module):
 
 def test_the_public_names_are_those_promised():
     assert all(hasattr(lrdp.training, name) for name in lrdp.training.__all__)
-    assert lrdp.training.__all__ == sorted(lrdp.training.__all__)
+    assert {"Task", "private_update", "check", "Sgd", "CrossEntropy"} <= set(lrdp.training.__all__)
 
 
 def test_check_names_the_rule_of_every_layer():

@@ -16,6 +16,7 @@ from lrdp import training
 from lrdp.errors import InvalidInput, ReceiptRefused
 from lrdp.federation import LocalTask, Order
 from lrdp.federation.client.participant import Participant
+from lrdp.federation.client.paying import Payer
 from lrdp.ledger.receipt import Receipt
 from lrdp.training import Execution, PublicConstants, Task, private_update, unaccounted_private_update
 from lrdp.training.keystream import Keystream
@@ -81,8 +82,22 @@ def test_no_parameter_of_a_private_update_holds_randomness():
         for field in dataclasses.fields(kind):
             assert not mentions(field.name)
             assert not mentions(field.type)
-    assert set(inspect.signature(Participant).parameters) == {"home", "bench"}
-    assert set(inspect.signature(Participant._update).parameters) == {"self", "receipt", "task"}
+    assert set(inspect.signature(Participant).parameters) == {"home", "bench", "update"}
+
+
+@pytest.mark.parametrize("room", ["federation", "commands"])
+def test_clients_make_updates_by_the_private_update_alone(room):
+    """Another may be put in its place for studies: nobody who serves real clients does."""
+    for kind in (Participant, Payer):
+        assert inspect.signature(kind).parameters["update"].default is private_update
+    calls = [
+        call
+        for path in (SOURCE / room).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Participant"
+    ]
+    assert calls
+    assert all(len(call.args) == 2 and not call.keywords for call in calls)
 
 
 def test_control_the_search_finds_randomness_where_it_is():
@@ -122,11 +137,10 @@ def test_control_the_study_does_name_it():
 
 
 def test_a_participant_asks_the_operating_system(monkeypatch):
-    """Its method hands on to the private update, whose streams are born by ``from_system`` alone."""
+    """What it makes updates by, unless a study says otherwise, has streams that are born by ``from_system`` alone."""
     born = []
     monkeypatch.setattr(Keystream, "from_system", classmethod(lambda cls: born.append(1) or cls(bytes(32))))
     unaccounted_private_update(fixed(), 1, task())
     assert len(born) == 2
-    source = inspect.getsource(Participant._update)
-    assert "return private_update(receipt, task)" in source
+    assert inspect.signature(Participant).parameters["update"].default is private_update
     assert "seeded_update" not in training.__all__

@@ -1,6 +1,8 @@
 """The contestants take the steps that they say they take."""
 
+import mmap
 import warnings
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -65,8 +67,8 @@ def test_the_process_is_seen_to_grow_and_to_shrink():
 
     def run(done):
         for number in range(3):
-            block = np.ones(8 * 10**6 if number == 1 else 8)
-            del block
+            with closing(mmap.mmap(-1, 64 * 10**6 if number == 1 else 8)) as block:  # whatever malloc does
+                np.frombuffer(block, np.uint8).fill(1)
             done(number)
 
     (_, first), (_, second), (_, third) = process_peaks(run)
