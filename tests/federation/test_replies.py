@@ -10,6 +10,7 @@ import inspect
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,8 +22,9 @@ from torch.nn import functional
 
 from lrdp.accounting import TruncatedPoissonGaussian
 from lrdp.federation import Node, Order, private_client_app
-from lrdp.federation.client import participant as client
+from lrdp.federation.client import app as apps
 from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.participant import Participant
 from lrdp.federation.wire.flower import from_message, to_records
 from lrdp.federation.wire.questions import Contributed, Decline, Question, read_message, to_frame
 from lrdp.training import CrossEntropy, Dataset, Execution, TensorRecords, private_update
@@ -567,7 +569,7 @@ def test_control_a_client_that_lets_errors_through_is_told_apart(
     scene: Stage, loss: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same messages, the same books: `failed` or `invalid` with the record, and `Contributed` without it."""
-    monkeypatch.setattr(client, "private_update", lets_through)
+    monkeypatch.setattr(apps, "Participant", partial(Participant, update=lets_through))
     with_target, without = _both(scene, *_attacked("linear", loss, "overflowing at the gate", "replaced"))
     assert with_target.replies[1].code in ("failed", "invalid")
     assert without.replies[1].kind == Contributed.__name__
