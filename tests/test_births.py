@@ -187,7 +187,8 @@ WITHOUT_FIGURES = {
 FOR_OTHER_ROOMS = {
     *("CLIP_HEADROOM", "FLEET_CHUNK", "SPREAD", "checked_history", "checked_weights", "readings", "recipes"),
     *("FleetBooks", "FleetView", "Home", "Report", "Retries", "Store", "Summary", "VerifiedBooks"),
-    *("LONGEST_HEAD", "LONGEST_LINE", "MOST_TOML_CHARACTERS", "REPORT_LABEL", "digests_at", "encode_mechanism"),
+    *("LONGEST_HEAD", "LONGEST_LINE", "MOST_TOML_CHARACTERS", "REPORT_LABEL", "check_heads", "check_key_known"),
+    "encode_mechanism",
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),
     *("tighter", "verify_export", "write_export", "write_policy"),
 }

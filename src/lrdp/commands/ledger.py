@@ -12,7 +12,7 @@ from lrdp.accounting import Budget, Training
 from lrdp.commands.fleet import print_fleet, reports_in
 from lrdp.commands.output import AsJson, print_json, print_page, print_record, say
 from lrdp.commands.peers import pinned
-from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
+from lrdp.errors import InvalidInput
 from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import (
     LONGEST_HEAD,
@@ -26,7 +26,8 @@ from lrdp.ledger import (
     Summary,
     VerifiedBooks,
     adopt_head,
-    digests_at,
+    check_heads,
+    check_key_known,
     fleet_view,
     open_budget,
     peers_lines,
@@ -122,8 +123,8 @@ def verify_command(
     """Check every entry of a ledger or an export; needs no keys, no policy and no network."""
     where = path or Home(folder=folder).ledger
     verified = verify_export(where)
-    _check_key(verified, key)
-    _check_heads(where, verified, [_read_head(each) for each in head or []])
+    check_key_known(verified, key)
+    check_heads(where, verified, [_read_head(each) for each in head or []])
     books = verified.books
     signed = verified.head is not None
     say(f"{books.seq} entries, {len(books.states)} charges: all as they were written.")
@@ -271,27 +272,6 @@ def _read_head(path: Path) -> Head:
         return Head.decode(files.read(path, LONGEST_HEAD).decode("ascii", "replace"))
     except OSError as problem:
         raise InvalidInput(f"the head {path} cannot be read: {problem.strerror}.") from None
-
-
-def _check_key(verified: VerifiedBooks, key: str | None) -> None:
-    books = verified.books
-    found = books.client_key
-    if key is not None and key not in (books.opened.client_key, *(each.key for each in books.successors)):
-        raise LedgerDamaged(
-            f"these books are signed by the key {found[:16]}…, not by {key[:16]}…: they are somebody else's."
-        )
-
-
-def _check_heads(path: Path, verified: VerifiedBooks, heads: list[Head]) -> None:
-    digests = digests_at(path, {head.seq for head in heads})
-    for head in heads:
-        if not head.is_signed_by(verified.books.opened.client_key):
-            raise InvalidInput("the head was not signed with this ledger's key: nothing follows from it.")
-        if digests.get(head.seq) != head.digest and head.digest not in verified.books.known_points:
-            raise LedgerRolledBack(
-                f"these books do not contain entry {head.seq} that they signed: a backup was restored or the "
-                f"machine was cloned; see `lrdp ledger adopt-head`."
-            )
 
 
 def _write_new(path: Path, text: str) -> None:

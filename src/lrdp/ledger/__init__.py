@@ -10,7 +10,7 @@ from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice, SlotsChoice
 from lrdp.ledger.decisions import tighter
-from lrdp.ledger.export import VerifiedBooks, digests_at, verify_export, write_export
+from lrdp.ledger.export import VerifiedBooks, check_heads, check_key_known, verify_export, write_export
 from lrdp.ledger.fleet import FleetBooks, FleetView, fleet_view
 from lrdp.ledger.heads import LONGEST_HEAD, ChainPoint, Head
 from lrdp.ledger.key_files import SigningKey
@@ -59,7 +59,8 @@ __all__ = [
     "Summary",
     "VerifiedBooks",
     "adopt_head",
-    "digests_at",
+    "check_heads",
+    "check_key_known",
     "encode_mechanism",
     "fleet_view",
     "open_budget",

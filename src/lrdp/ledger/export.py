@@ -6,14 +6,14 @@ the last line is ``HEAD``, a tab and the signed head. Replies are not exported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lrdp import files
-from lrdp.errors import InvalidInput, LedgerDamaged
+from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack
 from lrdp.ledger.books import Books
 from lrdp.ledger.heads import Head
 from lrdp.ledger.ledger import Ledger
@@ -78,6 +78,28 @@ def digests_at(path: Path, seqs: set[int]) -> dict[int, str]:
     with closing(Store(path, read_only=True)) as store:
         found = {seq: store.digest_at(seq) for seq in seqs}
     return {seq: digest for seq, digest in found.items() if digest is not None}
+
+
+def check_key_known(verified: VerifiedBooks, key: str | None) -> None:
+    """Raise LedgerDamaged where another key than this one signs for the books, now and before."""
+    books = verified.books
+    if key is not None and key not in (books.opened.client_key, *(each.key for each in books.successors)):
+        raise LedgerDamaged(
+            f"these books are signed by the key {books.client_key[:16]}…, not by {key[:16]}…: they are somebody else's."
+        )
+
+
+def check_heads(path: Path, verified: VerifiedBooks, heads: Sequence[Head]) -> None:
+    """Raise LedgerRolledBack where the books of ``path`` do not contain a head that they signed."""
+    digests = digests_at(path, {head.seq for head in heads})
+    for head in heads:
+        if not head.is_signed_by(verified.books.opened.client_key):
+            raise InvalidInput("the head was not signed with this ledger's key: nothing follows from it.")
+        if digests.get(head.seq) != head.digest and head.digest not in verified.books.known_points:
+            raise LedgerRolledBack(
+                f"these books do not contain entry {head.seq} that they signed: a backup was restored or the "
+                f"machine was cloned; see `lrdp ledger adopt-head`."
+            )
 
 
 def _verified_ledger(path: Path) -> VerifiedBooks:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -19,11 +18,11 @@ from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRef
 from lrdp.figures import AtMost
 from lrdp.ledger import events, records
 from lrdp.ledger.books import Books
-from lrdp.ledger.chain import link
 from lrdp.ledger.charges import State
 from lrdp.ledger.choice import FilterChoice, OrdersChoice
 from lrdp.ledger.decisions import decide, tighter
 from lrdp.ledger.heads import ChainPoint, Head
+from lrdp.ledger.journal import Journal
 from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.outbox import Reply, store_reply, stored_reply
 from lrdp.ledger.policy import Policy
@@ -46,7 +45,7 @@ class Ledger:
 
     def __init__(self, *, store: Store, policy: Policy, key: SigningKey, clock: Clock = system_clock) -> None:
         self._store, self.policy, self._key, self._clock = store, policy, key, clock
-        self._books: Books | None = None
+        self._journal = Journal(store)
 
     @classmethod
     def create(
@@ -65,9 +64,9 @@ class Ledger:
                 f"nothing was opened; take fewer slots or more noise."
             )
         ledger = cls(store=Store.create(path), policy=policy, key=key)
-        with ledger._transaction():
-            ledger._record(records.opening(policy, key.public, administrator, choice, system_clock()))
-            ledger._record(events.PolicySet(system_clock(), policy.digest, policy.text))
+        with ledger._journal.transaction():
+            ledger._journal.record(records.opening(policy, key.public, administrator, choice, system_clock()))
+            ledger._journal.record(events.PolicySet(system_clock(), policy.digest, policy.text))
         return ledger
 
     @classmethod
@@ -101,8 +100,8 @@ class Ledger:
     @property
     def books(self) -> Books:
         """What the entries say, as of now."""
-        with self._fresh():
-            return self._caught_up()
+        with self._journal.now() as books:
+            return books
 
     def answer(self) -> FilterAnswer:
         """ε guaranteed and ε spent, recomputed from the entries."""
@@ -121,12 +120,14 @@ class Ledger:
             BudgetExceeded, PolicyRefused: if it is refused; the refusal is recorded and costs nothing.
             LedgerDamaged: if the books cannot be trusted or written.
         """
-        with self._transaction() as books:
+        with self._journal.transaction() as books:
             check_key(books, self._key)
             decision = decide(books, self.policy, request)
             if decision.after is not None:
                 self._record_unlisted()
-                self._record(records.reservation(request, decision.after, books.choice.accountant, self._clock()))
+                self._journal.record(
+                    records.reservation(request, decision.after, books.choice.accountant, self._clock())
+                )
             elif decision.refusal and (request.key, decision.refusal) not in books.refusals.listed:
                 self._decline(books, request, decision.refusal, decision.sentence)
             entry = books.seq
@@ -144,7 +145,7 @@ class Ledger:
         """Put the noised reply in the outbox; only what this returns may be sent."""
         if not receipt.redeemed:
             raise ReceiptRefused(f"the receipt of entry {receipt.entry} was not redeemed: nothing was trained on it.")
-        with self._transaction() as books:
+        with self._journal.transaction() as books:
             state, charge = books.states.get(receipt.entry), books.unanswered(receipt.entry)
             if state is None or (charge is not None and charge.key != receipt.request_key):
                 raise ReceiptRefused(
@@ -154,7 +155,7 @@ class Ledger:
                 raise ReceiptRefused(
                     f"the charge of entry {receipt.entry} is {state.value}: its reply cannot be stored any more."
                 )
-            self._record(events.ReplyReady(self._clock(), receipt.entry, sha256(body).hexdigest(), len(body)))
+            self._journal.record(events.ReplyReady(self._clock(), receipt.entry, sha256(body).hexdigest(), len(body)))
             reply = Reply(
                 charge=receipt.entry, body=bytes(body), head=signed_head(self._store, books, self._key).encode()
             )
@@ -163,10 +164,10 @@ class Ledger:
 
     def sent(self, reply: Reply) -> None:
         """Record that the reply left; saying so twice changes nothing."""
-        with self._transaction() as books:
+        with self._journal.transaction() as books:
             state = books.states.get(reply.charge)
             if state is State.READY:
-                self._record(events.Sent(self._clock(), reply.charge))
+                self._journal.record(events.Sent(self._clock(), reply.charge))
         if state not in (State.READY, State.SENT):
             raise InvalidInput(
                 f"entry {reply.charge} has no reply that could have been sent: store it with ready() first."
@@ -174,26 +175,26 @@ class Ledger:
 
     def reply_to(self, request: Request) -> Reply | None:
         """The stored reply to a request asked again; None where none is stored (any more)."""
-        with self._moment() as books:
+        with self._journal.moment() as books:
             charge = books.answered.get(request.key)
             return None if charge is None else stored_reply(self._store, books, charge)
 
     def reply_of(self, charge: int) -> Reply | None:
         """The stored reply to a charge; None where none is stored (any more)."""
-        with self._moment() as books:
+        with self._journal.moment() as books:
             return stored_reply(self._store, books, charge) if charge in books.replies else None
 
     def unsent(self) -> list[Reply]:
         """The replies that were ready when the process died."""
-        with self._moment() as books:
+        with self._journal.moment() as books:
             ready = [charge for charge, state in books.states.items() if state is State.READY]
             replies = [stored_reply(self._store, books, charge) for charge in ready]
         return [reply for reply in replies if reply is not None]
 
     def head(self) -> Head:
         """The signed head of now."""
-        with self._fresh():
-            return signed_head(self._store, self._caught_up(), self._key)
+        with self._journal.now() as books:
+            return signed_head(self._store, books, self._key)
 
     def witness(self, head: Head) -> None:
         """Look at a head that a server or a peer hands back; call for each, before charging.
@@ -202,13 +203,13 @@ class Ledger:
             InvalidInput: if this ledger's key did not sign it.
             LedgerRolledBack: if these books do not contain it; from then on every request is refused.
         """
-        with self._transaction() as books:
+        with self._journal.transaction() as books:
             if not head.is_signed_by(books.opened.client_key):
                 raise InvalidInput("the head was not signed with this ledger's key: nothing follows from it.")
             end = books.seq
             contained = self.contains(books, head.points[0])
             if not contained and books.suspended is None:
-                self._record(events.Suspended(self._clock(), head.encode()))
+                self._journal.record(events.Suspended(self._clock(), head.encode()))
         if not contained:
             raise LedgerRolledBack(
                 f"these books end at entry {end} and do not contain entry {head.seq} that they signed: a backup "
@@ -225,8 +226,8 @@ class Ledger:
 
     def record_signed(self, event: events.Voided | events.Adopted | events.Rotated) -> None:
         """For :mod:`lrdp.ledger.administration`: append what the books check the signature of."""
-        with self._transaction():
-            self._record(event)
+        with self._journal.transaction():
+            self._journal.record(event)
 
     def back_up(self, path: Path) -> None:
         """A consistent copy; restoring it later is a rollback, and is noticed."""
@@ -236,7 +237,7 @@ class Ledger:
         """Write a refusal in full, or count it: a server that invents requests must not fill the disk."""
         listed, total = books.refusals.since(len(books.states))
         if listed < MOST_LISTED:
-            self._record(records.declined(request, refusal, sentence, self._clock()))
+            self._journal.record(records.declined(request, refusal, sentence, self._clock()))
             return
         if self._store.count_unlisted(refusal.value) >= total:
             self._record_unlisted()
@@ -247,11 +248,11 @@ class Ledger:
         except (TypeError, ValueError) as problem:
             raise LedgerDamaged(f"the refusals were not counted as they stand in the file: {problem}.") from None
         for refusal, requests in counted:
-            self._record(events.Unlisted(self._clock(), refusal, requests))
+            self._journal.record(events.Unlisted(self._clock(), refusal, requests))
 
     def _put_in_force(self) -> None:
         rule, identity = self.policy.budget, self.policy.identity
-        with self._transaction() as books:
+        with self._journal.transaction() as books:
             opened = books.begun().opened
             check_key(books, self._key)
             asked = (identity.client, identity.unit, identity.max_rows_per_unit, rule.adjacency, rule.total.delta)
@@ -262,42 +263,4 @@ class Ledger:
                     Refusal.OTHER_LEDGER,
                 )
             if books.policies[-1].digest != self.policy.digest:
-                self._record(events.PolicySet(self._clock(), self.policy.digest, self.policy.text))
-
-    @contextmanager
-    def _fresh(self) -> Iterator[None]:
-        """What failed half-way is read anew from the disk the next time."""
-        try:
-            yield
-        except BaseException:
-            self._books = None
-            raise
-
-    @contextmanager
-    def _moment(self) -> Iterator[Books]:
-        """Books and outbox as of one moment: else what another process sends and drops meanwhile looks lost."""
-        with self._fresh(), self._store.moment():
-            yield self._caught_up()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Books]:
-        with self._fresh(), self._store.writing():
-            yield self._caught_up()
-
-    def _caught_up(self) -> Books:
-        """The books with what other processes appended, each link checked."""
-        books = self._books or Books()
-        if books.seq and self._store.digest_at(books.seq) != books.digest.hex():
-            raise LedgerRolledBack(f"entry {books.seq} has gone or changed since it was read: nothing is released.")
-        with closing(self._store.entries(after=books.seq)) as entries:
-            books.extend(entries)
-        self._books = books
-        return books
-
-    def _record(self, event: events.Event) -> None:
-        books = self._books or Books()
-        line = events.encode(event)
-        digest = link(books.digest, line)
-        self._store.append(books.seq + 1, line, digest)
-        books.append(line, digest)
-        self._books = books
+                self._journal.record(events.PolicySet(self._clock(), self.policy.digest, self.policy.text))

@@ -7,12 +7,11 @@ tag, conclude.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from lrdp.errors import NotVerified
 from lrdp.federation.server.archive import Archive
-from lrdp.federation.server.places import UNKNOWN, Place
+from lrdp.federation.server.chronicle import Chronicle, Concluded
 from lrdp.federation.server.repetitions import Repetitions
 from lrdp.federation.wire.layout import Layout, raw, unpack_values
 from lrdp.federation.wire.orders import Order
@@ -33,7 +32,6 @@ from lrdp.integrity import (
     Gathering,
     Idle,
     Model,
-    Position,
     Publish,
     Published,
     Room,
@@ -41,7 +39,6 @@ from lrdp.integrity import (
     RoundReceipt,
     Wire,
     checks,
-    endorse,
     server,
     transcript_challenge,
 )
@@ -49,24 +46,6 @@ from lrdp.ledger import Retries
 
 State = TypeVar("State", Gathering, Published)
 Publishing = Callable[[Gathering, Room], tuple[Published, Publish]]
-
-
-@dataclass(frozen=True)
-class Concluded:
-    """A round that ended: where it began, its receipt, and the tags that prove it to those who took part."""
-
-    position: Position
-    receipt: RoundReceipt
-    tags: bytes
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.receipt.header.names
-
-    @property
-    def accepted(self) -> bool:
-        """Whether so many accepted it that a client that was absent believes in it."""
-        return len(self.receipt.accepts) >= self.position.session.parameters.quorum(len(self.names))
 
 
 class Coordinator:
@@ -78,9 +57,7 @@ class Coordinator:
         self._state: Idle | Gathering | Published = idle
         self.hello, self.layout, self._archive = hello, layout, archive
         self._retries, self.repetitions = retries, Repetitions(retries)
-        self._history: list[Concluded] = []
-        self._written = 0
-        self._places: dict[str, Place] = {}
+        self._chronicle, self._written = Chronicle(), 0
         self._shown: memoryview | None = None
         self._room = Room()  # each round takes the memory of those before it
 
@@ -106,20 +83,12 @@ class Coordinator:
     @property
     def history(self) -> tuple[Concluded, ...]:
         """Every round that was concluded."""
-        return tuple(self._history)
+        return tuple(self._chronicle.rounds)
 
     # ------------------------------------------------------------------------------------------------- who stands where
     def greet(self, here: Here) -> None:
         """A client said where it stands; what it has not verified it will be shown."""
-        heads = [ended.position.head for ended in self._history] + [self._idle.position.head]
-        if not (here.round < len(heads) and heads[here.round] == here.head):
-            self._places[here.name] = UNKNOWN
-            return
-        before = self._place(here.name)
-        if before.tagged and here.accept and here.round == before.following:
-            self.accept(here.name, here.accept)
-        still = before.tagged and before.verified == here.round  # else it has lost its tag
-        self._places[here.name] = Place(verified=here.round, tagged=still)
+        self._chronicle.greet(here, self._idle.position.head)
 
     def knows(self, here: Here) -> bool:
         """Whether a member of the registry said so, with its keys: nobody can stand in another's place."""
@@ -128,45 +97,24 @@ class Coordinator:
         return member is not None and member.signed(here.signature, *here.claim(session.digest))
 
     def forget(self, name: str) -> None:
-        """Whoever declined may have lost its place: it is asked again. The tags that it waits for, it is still owed."""
-        if not self._place(name).tagged:
-            self._places.pop(name, None)
-
-    def _place(self, name: str) -> Place:
-        return self._places.get(name, UNKNOWN)
-
-    def _current(self, name: str) -> bool:
-        place = self._place(name)
-        return not place.blank and place.following == self.round
+        """Whoever declined may have lost its place: it is asked again."""
+        self._chronicle.forget(name)
 
     def can_follow(self, name: str) -> bool:
         """Whether the receipts that a client would need all have their quorum."""
-        return all(ended.accepted for ended in self._history[self._place(name).following :])
+        return self._chronicle.can_follow(name)
 
     def must_close(self, names: Collection[str]) -> bool:
         """Whether somebody invited was not there, and so needs the last round's receipt with its quorum."""
-        return bool(self.open_tags()) and any(not self._current(name) for name in names)
+        return bool(self._chronicle.waiting()) and any(not self._chronicle.current(name) for name in names)
 
-    # -------------------------------------------------------------------------------------------------- closing a round
     def open_tags(self) -> dict[str, Closing]:
         """For everybody who took part in the last round and has not accepted it yet."""
-        waiting = [name for name, place in self._places.items() if place.tagged and place.following == self.round]
-        return {name: Closing(tags=self._history[-1].tags) for name in waiting}
+        return {name: Closing(tags=self._chronicle.tags_for(name)) for name in self._chronicle.waiting()}
 
     def accept(self, name: str, data: bytes) -> None:
-        """An ACCEPT of the round that this client owed one for; what does not hold is left out of the receipt."""
-        place = self._place(name)
-        if not place.tagged:
-            return
-        ended = self._history[place.verified]
-        try:
-            word = Wire(ended.position).read_accept(data)
-        except NotVerified:
-            return
-        receipt = endorse(ended.position, ended.receipt, [word])
-        if len(receipt.accepts) > len(ended.receipt.accepts):
-            self._history[place.verified] = replace(ended, receipt=receipt)
-            self._places[name] = Place(verified=place.following)
+        """An ACCEPT of the round that this client owed one for."""
+        self._chronicle.accept(name, data)
 
     # ---------------------------------------------------------------------------------------------------------- a round
     def invite(self, names: Sequence[str], order: Order | None) -> dict[str, Contribute | HandIn]:
@@ -201,13 +149,10 @@ class Coordinator:
 
     def _since(self, name: str) -> CatchUp:
         """The tags of the last round it took part in, and the receipts of those it did not."""
-        place = self._place(name)
-        tags = self._history[place.verified].tags if place.tagged else b""
-        since = CatchUp(heads=self._archive.heads_of(name), tags=tags)
-        if self._current(name):
+        since = CatchUp(heads=self._archive.heads_of(name), tags=self._chronicle.tags_for(name))
+        if self._chronicle.current(name):
             return since
-        missed = tuple(ended.receipt.encode() for ended in self._history[place.following :])
-        return replace(since, receipts=missed, model=self._model_bytes())
+        return replace(since, receipts=self._chronicle.missed(name), model=self._model_bytes())
 
     def _model_bytes(self) -> memoryview:
         """The same object for all who need it in a round, so that it is serialised once."""
@@ -218,8 +163,7 @@ class Coordinator:
     def reached(self, name: str, head: str) -> None:
         """What every answer to work tells: the ledger's head, and that the client is up to date."""
         self._archive.keep_head(name, head)
-        if not self._place(name).tagged:
-            self._places[name] = Place(verified=self.round)
+        self._chronicle.reached(name)
 
     def take(self, given: Contributed) -> str:
         """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
@@ -276,8 +220,7 @@ class Coordinator:
         published, tags = self._in(Published), self.all_tags()
         self._state, receipt = server.conclude(published, [])
         ended = Concluded(published.idle.position, receipt, tags)
-        self._places |= dict.fromkeys(ended.names, Place(verified=len(self._history), tagged=True))
-        self._history.append(ended)
+        self._chronicle.conclude(ended)
         self._shown = None
         self.repetitions = Repetitions(self._retries)
         return ended
@@ -293,8 +236,10 @@ class Coordinator:
     def write_down(self) -> None:
         """Keep the heads, and the receipts in order as far as each has its quorum: others prove nothing."""
         self._archive.save_heads()
-        while self._written < len(self._history) and self._history[self._written].accepted:
-            self._archive.append(self._history[self._written].receipt)
+        for ended in self._chronicle.rounds[self._written :]:
+            if not ended.accepted:
+                break
+            self._archive.append(ended.receipt)
             self._written += 1
 
     def _in(self, kind: type[State]) -> State:
