@@ -142,7 +142,7 @@ def announce(
         session=setting.session.digest,
         round=0,
         attempt=0,
-        previous=position.head,
+        previous=position.tip,
         model=position.model,
         next_model=step.next_model_hash,
         aggregate=aggregate_hash(total),

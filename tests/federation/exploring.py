@@ -122,7 +122,7 @@ class Pledged:
     """That a client will stand by these values, at this place in the history."""
 
     name: str
-    head: bytes
+    tip: bytes
     pledge: Pledge
     values: tuple[int, ...]
 
@@ -318,7 +318,7 @@ class Explorer:
             position = after.begun.ready.position
             update = Wire(position).read_update(answer.update, raw(unpack_values(answer.values or b"", POINT)))
             values = tuple(update.values.tolist())
-            return Pledged(name=name, head=position.head, pledge=update.pledge, values=values)
+            return Pledged(name=name, tip=position.tip, pledge=update.pledge, values=values)
         if isinstance(answer, OwnTag):
             return Told(name=name, header=after.header, tag=Wire(after.ready.position).read_tag(answer.tag))
         if isinstance(answer, Accepted):
@@ -348,7 +348,7 @@ class Explorer:
             return
         attempts, renewals = range(self._scope.attempts), range(self._scope.renewals)
         for attempt, renewal in itertools.product(attempts, renewals):
-            place = {"session": session.digest, "round": position.round, "head": position.head}
+            place = {"session": session.digest, "round": position.round, "tip": position.tip}
             unsigned = Train(**place, attempt=attempt, invited=self._names)  # type: ignore[arg-type]
             train = replace(unsigned, signature=self._cast.server.sign(b"train/v1", unsigned.unsigned))
             order = Order(steps=1, renewal=renewal or None).encode()
@@ -356,7 +356,7 @@ class Explorer:
             invitation = Wire(position).train(train)
             since = CatchUp(model=model)
             work = Contribute(order=order, signature=signature, invitation=invitation, since=since)
-            yield ("order", position.head, attempt, renewal), work
+            yield ("order", position.tip, attempt, renewal), work
 
     def _rosters(self, name: str) -> list[tuple[str, ...]]:
         sizes = range(3 if self._scope.rosters else len(self._names), len(self._names) + 1)
@@ -368,15 +368,15 @@ class Explorer:
             return
         committed = state.committed if isinstance(state, client.Tagged) else state
         ready = committed.begun.ready
-        here = [fact for fact in known if isinstance(fact, Pledged) and fact.head == ready.position.head]
+        here = [fact for fact in known if isinstance(fact, Pledged) and fact.tip == ready.position.tip]
         for roster in self._rosters(name):
             for chosen in itertools.product(*([fact for fact in here if fact.name == member] for member in roster)):
                 for added in (0, 1)[: 1 + self._scope.altered]:
                     publish = self._published(ready, committed.attempt, chosen, added)
-                    head = Wire(ready.position).publish(publish)
+                    prefix = Wire(ready.position).publish(publish)
                     yield (
                         ("publish", publish.header.digest),
-                        Announcement(publish=head, aggregate=raw(publish.aggregate)),
+                        Announcement(publish=prefix, aggregate=raw(publish.aggregate)),
                     )
 
     def _published(self, ready: client.Ready, attempt: int, chosen: tuple[Pledged, ...], added: int) -> Publish:
@@ -386,7 +386,7 @@ class Explorer:
             session=ready.position.session.digest,
             round=ready.position.round,
             attempt=attempt,
-            previous=ready.position.head,
+            previous=ready.position.tip,
             model=ready.position.model,
             next_model=model_hash(stepped(ready.model, aggregate, len(chosen))),
             aggregate=aggregate_hash(aggregate),
@@ -407,7 +407,7 @@ class Explorer:
 
     def _receipts(self, state: ClientState | None, known: Facts) -> Iterator[tuple[Label, Question]]:
         """A round that others ended, for a client that was absent or went back; the order with it comes to nothing."""
-        here = b"" if state is None else last_verified(state).position.head
+        here = b"" if state is None else last_verified(state).position.tip
         for header, accepts in certified(known).items():
             if header.previous == here:
                 tags = tags_of(header, known)

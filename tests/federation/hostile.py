@@ -153,7 +153,7 @@ class Stage:
         """An invitation to a session's first round on any model, signed for the history that begins with it."""
         position = self._beginning(model)
         train = Train(
-            session=self.session.digest, round=0, attempt=0, head=position.head, invited=tuple(sorted(self.names))
+            session=self.session.digest, round=0, attempt=0, tip=position.tip, invited=tuple(sorted(self.names))
         )
         signature = self.identity.sign(b"train/v1", train.unsigned)
         signed = Wire(position).train(replace(train, signature=signature))
@@ -205,7 +205,7 @@ def answer_in(reply: Message) -> Answer:
     answer = read_message(given)
     assert isinstance(answer, Answer)
     again = to_frame(answer)
-    assert again.head == given.head
+    assert again.prefix == given.prefix
     assert list(map(bytes, again.bodies)) == list(map(bytes, given.bodies))
     if isinstance(answer, Decline):
         assert answer.code in CODES

@@ -113,4 +113,4 @@ def test_nothing_of_an_update_leaves_before_its_round(tmp_path: Path) -> None:
     buffered(place).start(place.grid, initial(), num_rounds=2, timeout=5)
     assert early
     sizes = [from_message(message).sizes for message in early]
-    assert all(len(parts) == 1 for parts in sizes), "a head, and no vector"
+    assert all(len(parts) == 1 for parts in sizes), "a prefix, and no vector"

@@ -28,9 +28,9 @@ def chronicle(given: Stage) -> Chronicle:
     return given.coordinator._chronicle
 
 
-def here(given: Stage, rounds: int, head: bytes | None = None) -> Here:
-    heads = [given.coordinator.history[0].position.head, given.coordinator._idle.position.head]
-    return Here(name=VICTIM, round=rounds, head=heads[rounds] if head is None else head)
+def here(given: Stage, rounds: int, tip: bytes | None = None) -> Here:
+    tips = [given.coordinator.history[0].position.tip, given.coordinator._idle.position.tip]
+    return Here(name=VICTIM, round=rounds, tip=tips[rounds] if tip is None else tip)
 
 
 def test_whoever_took_part_is_owed_the_tags_and_nothing_else(ended: Stage) -> None:
@@ -43,7 +43,7 @@ def test_whoever_took_part_is_owed_the_tags_and_nothing_else(ended: Stage) -> No
 
 def test_a_member_that_has_verified_the_round_is_owed_no_tags_though_its_accept_was_lost(ended: Stage) -> None:
     found = chronicle(ended)
-    found.greet(replace(here(ended, 1), accept=b"no ACCEPT at all"), ended.coordinator._idle.position.head)
+    found.greet(replace(here(ended, 1), accept=b"no ACCEPT at all"), ended.coordinator._idle.position.tip)
     assert found.tags_for(VICTIM) == b""
     assert found.current(VICTIM)
     assert VICTIM not in found.waiting()
@@ -52,7 +52,7 @@ def test_a_member_that_has_verified_the_round_is_owed_no_tags_though_its_accept_
 
 def test_a_member_that_still_stands_before_the_round_keeps_its_claim(ended: Stage) -> None:
     found = chronicle(ended)
-    found.greet(here(ended, 0), ended.coordinator._idle.position.head)
+    found.greet(here(ended, 0), ended.coordinator._idle.position.tip)
     assert found.tags_for(VICTIM) == ended.coordinator.history[0].tags
     found.forget(VICTIM)
     assert VICTIM in found.waiting(), "declining takes nothing away that it is owed"
@@ -61,7 +61,7 @@ def test_a_member_that_still_stands_before_the_round_keeps_its_claim(ended: Stag
 def test_a_member_of_another_history_is_shown_this_one_from_the_start(ended: Stage) -> None:
     found = chronicle(ended)
     for lost in (here(ended, 0, NOWHERE), here(ended, 1, bytes(range(32))), replace(here(ended, 1), round=7)):
-        found.greet(lost, ended.coordinator._idle.position.head)
+        found.greet(lost, ended.coordinator._idle.position.tip)
         assert found.tags_for(VICTIM) == b""
         assert not found.current(VICTIM)
         assert found.missed(VICTIM) == (ended.coordinator.history[0].receipt.encode(),)

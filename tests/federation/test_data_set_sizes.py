@@ -80,7 +80,7 @@ def seen(reply: Frame) -> tuple[Any, ...]:
     """All of a reply that does not lie in its noise, keys and clocks."""
     answer = read_message(reply)
     code = answer.code if isinstance(answer, Decline) else ""
-    return type(answer).__name__, code, len(reply.head), [len(body) for body in reply.bodies]
+    return type(answer).__name__, code, len(reply.prefix), [len(body) for body in reply.bodies]
 
 
 def questions(made: Stage) -> list[Question]:

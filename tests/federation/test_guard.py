@@ -19,7 +19,7 @@ from lrdp.federation import LocalTask, Node, guarded_client_app
 from lrdp.federation.client.forwarding import forwarded
 from lrdp.federation.client.guard import Ward, inspected
 from lrdp.federation.client.participant import most_vectors
-from lrdp.federation.wire.frames import MOST_HEAD_BYTES, Frame
+from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Frame
 from lrdp.federation.wire.questions import Contributed, Decline, Here, read_message, to_frame
 from lrdp.federation.wire.sockets import connected, listening, receive, send
 from lrdp.training import CrossEntropy
@@ -80,22 +80,22 @@ def test_what_the_policy_forbids_is_refused_behind_the_socket_too(
     assert made.account() == before
 
 
-def _head(*sizes: int, magic: bytes = MAGIC) -> bytes:
+def _prefix(*sizes: int, magic: bytes = MAGIC) -> bytes:
     return magic + bytes([len(sizes)]) + struct.pack(f">{len(sizes)}Q", *sizes)
 
 
 MOST = most_vectors(4096)
 MALFORMED: dict[str, bytes] = {
     "no frame at all": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "another version": _head(3, magic=b"lrdp-guard/9\n") + b"abc",
+    "another version": _prefix(3, magic=b"lrdp-guard/9\n") + b"abc",
     "no parts": MAGIC + b"\0",
-    "too many parts": _head(*[0] * 6),
-    "a head over the cap": _head(MOST_HEAD_BYTES + 1),
-    "a vector over the cap": _head(8, MOST + 1),
-    "vectors over the cap in all": _head(8, MOST, 1),
-    "more than there are numbers": _head(2**64 - 1, 2**64 - 1),
-    "an empty frame": _head(0),
-    "random bytes": _head(40) + bytes(range(40)),
+    "too many parts": _prefix(*[0] * 6),
+    "a prefix over the cap": _prefix(MOST_PREFIX_BYTES + 1),
+    "a vector over the cap": _prefix(8, MOST + 1),
+    "vectors over the cap in all": _prefix(8, MOST, 1),
+    "more than there are numbers": _prefix(2**64 - 1, 2**64 - 1),
+    "an empty frame": _prefix(0),
+    "random bytes": _prefix(40) + bytes(range(40)),
 }
 
 
@@ -121,11 +121,11 @@ def _silent(_peer: socket.socket) -> None:
 
 
 def _half(peer: socket.socket) -> None:
-    peer.sendall(_head(4000) + b"x" * 100)
+    peer.sendall(_prefix(4000) + b"x" * 100)
 
 
 def _gone(peer: socket.socket) -> None:
-    peer.sendall(_head(4000)[:5])
+    peer.sendall(_prefix(4000)[:5])
     peer.close()
 
 

@@ -96,7 +96,7 @@ def _as_nobody(made: Stage, path: Path, question: bytes) -> dict[str, str]:
 def _framed(made: Stage, order: bytes) -> bytes:
     """Work with this order, as the hostile process writes it to the socket without our code."""
     given = to_frame(made.signed(replace(made.invitation(), order=order)))
-    parts = [bytes(part) for part in (given.head, *given.bodies)]
+    parts = [bytes(part) for part in (given.prefix, *given.bodies)]
     return (
         b"lrdp-guard/1\n" + bytes([len(parts)]) + b"".join(len(p).to_bytes(8, "big") for p in parts) + b"".join(parts)
     )

@@ -20,7 +20,7 @@ from hypothesis import strategies as some
 
 from lrdp.federation.client import participant as client
 from lrdp.federation.wire.flower import from_message, to_records
-from lrdp.federation.wire.frames import MOST_HEAD_BYTES, Frame, frame
+from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Frame, frame
 from lrdp.federation.wire.questions import (
     Answer,
     CatchUp,
@@ -54,34 +54,34 @@ def _npy(values: np.ndarray[Any, Any], allow_pickle: bool = False) -> bytes:
 
 
 def _beside(record: Any) -> Callable[[bytes], RecordDict]:
-    return lambda head: RecordDict({**to_records(Frame(head)), "more": record})
+    return lambda prefix: RecordDict({**to_records(Frame(prefix)), "more": record})
 
 
 BORDER: Mapping[str, Callable[[bytes], RecordDict]] = {
-    "float32": lambda head: _records(head=_array(head, dtype="float32")),
-    "object": lambda head: _records(head=_array(head, dtype="object")),
-    "numpy's format": lambda head: _records(head=_array(head, stype="numpy.ndarray")),
-    "torch's format": lambda head: _records(head=_array(head, stype="torch.Tensor")),
-    "an .npy file": lambda head: _records(head=_array(_npy(np.zeros(3)), stype="numpy.ndarray")),
-    "a shape too long": lambda head: _records(head=_array(head, shape=(len(head) + 1,))),
-    "a shape of 2^31": lambda head: _records(head=_array(head, shape=(2**31 - 1,))),
-    "a negative shape": lambda head: _records(head=_array(head, shape=(-len(head),))),
-    "two dimensions": lambda head: _records(head=_array(head, shape=(len(head), 1))),
-    "no head": lambda head: _records(body_0=_array(head)),
-    "a body left out": lambda head: _records(head=_array(head), body_1=_array(b"")),
-    "bodies before the head": lambda head: _records(body_0=_array(b""), head=_array(head)),
-    "too many bodies": lambda head: _records(head=_array(head), **{f"body_{n}": _array(b"") for n in range(5)}),
-    "an array more": lambda head: _records(head=_array(head), weights=_array(b"")),
-    "a path for a name": lambda head: RecordDict({"lrdp": ArrayRecord({"../../head": _array(head)})}),
-    "no arrays": lambda head: RecordDict({"lrdp": ArrayRecord({})}),
-    "another record": lambda head: RecordDict({"arrays": ArrayRecord({"head": _array(head)})}),
-    "no record": lambda head: RecordDict({}),
-    "a config in its place": lambda head: RecordDict({"lrdp": ConfigRecord({"head": head})}),
-    "metrics in its place": lambda head: RecordDict({"lrdp": MetricRecord({"head": 1.0})}),
+    "float32": lambda prefix: _records(prefix=_array(prefix, dtype="float32")),
+    "object": lambda prefix: _records(prefix=_array(prefix, dtype="object")),
+    "numpy's format": lambda prefix: _records(prefix=_array(prefix, stype="numpy.ndarray")),
+    "torch's format": lambda prefix: _records(prefix=_array(prefix, stype="torch.Tensor")),
+    "an .npy file": lambda prefix: _records(prefix=_array(_npy(np.zeros(3)), stype="numpy.ndarray")),
+    "a shape too long": lambda prefix: _records(prefix=_array(prefix, shape=(len(prefix) + 1,))),
+    "a shape of 2^31": lambda prefix: _records(prefix=_array(prefix, shape=(2**31 - 1,))),
+    "a negative shape": lambda prefix: _records(prefix=_array(prefix, shape=(-len(prefix),))),
+    "two dimensions": lambda prefix: _records(prefix=_array(prefix, shape=(len(prefix), 1))),
+    "no prefix": lambda prefix: _records(body_0=_array(prefix)),
+    "a body left out": lambda prefix: _records(prefix=_array(prefix), body_1=_array(b"")),
+    "bodies before the prefix": lambda prefix: _records(body_0=_array(b""), prefix=_array(prefix)),
+    "too many bodies": lambda prefix: _records(prefix=_array(prefix), **{f"body_{n}": _array(b"") for n in range(5)}),
+    "an array more": lambda prefix: _records(prefix=_array(prefix), weights=_array(b"")),
+    "a path for a name": lambda prefix: RecordDict({"lrdp": ArrayRecord({"../../prefix": _array(prefix)})}),
+    "no arrays": lambda prefix: RecordDict({"lrdp": ArrayRecord({})}),
+    "another record": lambda prefix: RecordDict({"arrays": ArrayRecord({"prefix": _array(prefix)})}),
+    "no record": lambda prefix: RecordDict({}),
+    "a config in its place": lambda prefix: RecordDict({"lrdp": ConfigRecord({"prefix": prefix})}),
+    "metrics in its place": lambda prefix: RecordDict({"lrdp": MetricRecord({"prefix": 1.0})}),
     "a config beside it": _beside(ConfigRecord({"min-noise-multiplier": 0.0, "policy": "/tmp/policy.toml"})),
     "metrics beside it": _beside(MetricRecord({"num-examples": 1})),
     "arrays beside it": _beside(ArrayRecord({"weight": _array(b"")})),
-    "an empty head": lambda _: _records(head=_array(b"")),
+    "an empty prefix": lambda _: _records(prefix=_array(b"")),
 }
 
 
@@ -89,9 +89,9 @@ BORDER: Mapping[str, Callable[[bytes], RecordDict]] = {
 def test_a_message_of_another_form_is_declined_though_its_content_is_right(
     settled: Stage, make: Callable[[bytes], RecordDict]
 ) -> None:
-    head = to_frame(settled.invitation()).head
+    prefix = to_frame(settled.invitation()).prefix
     before = settled.account()
-    assert answer_in(settled.post(make(head))) == Decline(code="invalid")
+    assert answer_in(settled.post(make(prefix))) == Decline(code="invalid")
     assert settled.account() == before
 
 
@@ -132,10 +132,10 @@ def _loaded_objects(canary: Path) -> list[RecordDict]:
     objects = np.array([pickle.loads(b"N.")], dtype=object)
     data = _npy(objects, allow_pickle=True).replace(pickle.dumps(objects, protocol=3)[:8], payload[:8])
     return [
-        _records(head=_array(payload, stype="numpy.ndarray", dtype="object")),
-        _records(head=_array(data, stype="numpy.ndarray", dtype="object", shape=(1,))),
-        _records(head=_array(payload)),
-        RecordDict({"lrdp": ConfigRecord({"head": payload})}),
+        _records(prefix=_array(payload, stype="numpy.ndarray", dtype="object")),
+        _records(prefix=_array(data, stype="numpy.ndarray", dtype="object", shape=(1,))),
+        _records(prefix=_array(payload)),
+        RecordDict({"lrdp": ConfigRecord({"prefix": payload})}),
     ]
 
 
@@ -174,7 +174,7 @@ def test_a_message_larger_than_the_cap_is_refused_before_it_is_decoded(
     read: list[Frame] = []
     monkeypatch.setattr(client, "read_message", lambda given: read.append(given) or read_message(given))
     assert _answered(made, to_frame(shown(work, model=bytes(most + 1)))) == Decline(code="invalid")
-    assert _answered(made, Frame(bytes(MOST_HEAD_BYTES + 1))) == Decline(code="invalid")
+    assert _answered(made, Frame(bytes(MOST_PREFIX_BYTES + 1))) == Decline(code="invalid")
     assert not read, "not decoded"
     assert _answered(made, to_frame(shown(work, model=bytes(most)))) == Decline(code="invalid")
     assert read, "control: a byte less is decoded, and refused for its length"
@@ -219,15 +219,15 @@ def _within_policy(made: Stage) -> bool:
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(head=b"", bodies=[])
-@example(head=b"\x80\x00\x00\x00", bodies=[b""] * 4)
-@given(head=some.binary(max_size=300), bodies=some.lists(some.binary(max_size=60), max_size=4))
+@example(prefix=b"", bodies=[])
+@example(prefix=b"\x80\x00\x00\x00", bodies=[b""] * 4)
+@given(prefix=some.binary(max_size=300), bodies=some.lists(some.binary(max_size=60), max_size=4))
 def test_random_bytes_are_declined_and_free(
-    target: tuple[Stage, list[Frame]], head: bytes, bodies: list[bytes]
+    target: tuple[Stage, list[Frame]], prefix: bytes, bodies: list[bytes]
 ) -> None:
     made, _ = target
     before = made.account()
-    assert isinstance(_answered(made, Frame(head, tuple(bodies))), Decline)
+    assert isinstance(_answered(made, Frame(prefix, tuple(bodies))), Decline)
     assert made.account() == before
 
 
@@ -253,7 +253,7 @@ def test_damaged_messages_of_the_round_are_answered_by_a_frame_and_never_charged
     target: tuple[Stage, list[Frame]], which: int, part: int, places: list[tuple[int, int, bytes]]
 ) -> None:
     made, frames = target
-    parts = [bytes(piece) for piece in (frames[which].head, *frames[which].bodies)]
+    parts = [bytes(piece) for piece in (frames[which].prefix, *frames[which].bodies)]
     part %= len(parts)
     for place, change, new in places:
         parts[part] = _mutated(parts[part], place, change, new)

@@ -148,7 +148,7 @@ def _future_train(given: Stage) -> Contribute:
 
 
 def _forked_train(given: Stage) -> Contribute:
-    return replace(given.invitation(), invitation=given.signed_train(head=bytes(HASH_SIZE)))
+    return replace(given.invitation(), invitation=given.signed_train(tip=bytes(HASH_SIZE)))
 
 
 def _other_key(given: Stage) -> Contribute:

@@ -37,7 +37,7 @@ from lrdp.integrity import FixedPoint
 
 EXAMPLES = [
     Hello(session=b"s" * 300, nonce=b"n" * 32, layout=b"[]", signature=b"z" * 64),
-    Here(name="hospital-1", round=3, head=b"h" * 32),
+    Here(name="hospital-1", round=3, tip=b"h" * 32),
     Contribute(
         order=b"{}",
         signature=b"z" * 64,
@@ -76,20 +76,20 @@ def test_damaged_bytes_are_refused_or_are_another_message_of_the_same_form(
     data: some.DataObject, message: object
 ) -> None:
     good = to_frame(message)
-    head = bytearray(good.head)
-    place = data.draw(some.integers(0, len(head) - 1))
-    head[place] ^= data.draw(some.integers(1, 255))
+    prefix = bytearray(good.prefix)
+    place = data.draw(some.integers(0, len(prefix) - 1))
+    prefix[place] ^= data.draw(some.integers(1, 255))
     try:
-        read = read_message(Frame(bytes(head), good.bodies))
+        read = read_message(Frame(bytes(prefix), good.bodies))
     except (InvalidInput, NotVerified):
         return
     assert shown(read) != shown(message)
 
 
-@given(head=some.binary(max_size=200), bodies=some.lists(some.binary(max_size=20), max_size=6))
-def test_any_bytes_are_a_message_or_an_error_on_purpose(head: bytes, bodies: list[bytes]) -> None:
+@given(prefix=some.binary(max_size=200), bodies=some.lists(some.binary(max_size=20), max_size=6))
+def test_any_bytes_are_a_message_or_an_error_on_purpose(prefix: bytes, bodies: list[bytes]) -> None:
     with pytest.raises((InvalidInput, NotVerified)):
-        read_message(Frame(head, tuple(bodies)))
+        read_message(Frame(prefix, tuple(bodies)))
 
 
 @pytest.mark.parametrize(
@@ -127,16 +127,16 @@ def raw(data: bytes, **changes: object) -> Array:
     "content",
     [
         RecordDict(),
-        RecordDict({"lrdp": ConfigRecord({"head": b"x"})}),
-        RecordDict({"other": ArrayRecord({"head": raw(b"x")})}),
-        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x")}), "metrics": MetricRecord({"loss": 0.1})}),
+        RecordDict({"lrdp": ConfigRecord({"prefix": b"x"})}),
+        RecordDict({"other": ArrayRecord({"prefix": raw(b"x")})}),
+        RecordDict({"lrdp": ArrayRecord({"prefix": raw(b"x")}), "metrics": MetricRecord({"loss": 0.1})}),
         RecordDict({"lrdp": ArrayRecord()}),
         RecordDict({"lrdp": ArrayRecord({"body-0": raw(b"x")})}),
-        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x"), "../../etc/passwd": raw(b"x")})}),
-        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x", dtype="object")})}),
-        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x", stype="numpy.ndarray")})}),
-        RecordDict({"lrdp": ArrayRecord({"head": raw(b"x", shape=(2,))})}),
-        RecordDict({"lrdp": ArrayRecord({"head": Array(np.zeros(3))})}),
+        RecordDict({"lrdp": ArrayRecord({"prefix": raw(b"x"), "../../etc/passwd": raw(b"x")})}),
+        RecordDict({"lrdp": ArrayRecord({"prefix": raw(b"x", dtype="object")})}),
+        RecordDict({"lrdp": ArrayRecord({"prefix": raw(b"x", stype="numpy.ndarray")})}),
+        RecordDict({"lrdp": ArrayRecord({"prefix": raw(b"x", shape=(2,))})}),
+        RecordDict({"lrdp": ArrayRecord({"prefix": Array(np.zeros(3))})}),
     ],
 )
 def test_any_other_record_is_refused_before_it_is_decoded(content: RecordDict) -> None:

@@ -110,7 +110,7 @@ def test_an_order_that_the_server_did_not_sign_for_this_round_spends_nothing(tmp
         "another's": sign_order(stranger, position, order),
         "of another order": sign_order(made.identity, position, Order(steps=1).encode()),
         "of the round before": sign_order(made.identity, replace(position, round=0), order),
-        "from another model": sign_order(made.identity, replace(position, head=bytes(32)), order),
+        "from another model": sign_order(made.identity, replace(position, tip=bytes(32)), order),
         "of another session": sign_order(made.identity, made.fresh().coordinator._idle.position, order),
     }
     for signature in forgeries.values():

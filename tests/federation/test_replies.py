@@ -435,7 +435,7 @@ def _asked(made: Stage, question: Question) -> tuple[Visible, tuple[bytes, ...]]
     given = from_message(replies[0])
     answer, bodies = read_message(given), tuple(map(bytes, given.bodies))
     code = answer.code if isinstance(answer, Decline) else ""
-    sizes = (len(given.head), *map(len, bodies))
+    sizes = (len(given.prefix), *map(len, bodies))
     return Visible(1, False, type(answer).__name__, code, sizes), bodies
 
 

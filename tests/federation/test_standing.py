@@ -24,7 +24,7 @@ WHO = identity("c001")
 
 def greeting(session: Session) -> tuple[bytes, bytes]:
     """What a client is told to enter a session: its digest, and the proposal."""
-    return session.digest, to_frame(Hello(session=session.encode(), nonce=bytes(32), layout=b"any")).head
+    return session.digest, to_frame(Hello(session=session.encode(), nonce=bytes(32), layout=b"any")).prefix
 
 
 FIRST, SECOND, THIRD = (greeting(federation(3, session=name).session) for name in ("first", "second", "third"))

@@ -147,7 +147,7 @@ def through_a_socket(data: bytes) -> Frame:
 
 
 def _framed(given: Frame) -> bytes:
-    parts = (given.head, *map(bytes, given.bodies))
+    parts = (given.prefix, *map(bytes, given.bodies))
     lengths = b"".join(len(part).to_bytes(8, "big") for part in parts)
     return b"lrdp-guard/1\n" + bytes([len(parts)]) + lengths + b"".join(parts)
 
@@ -321,10 +321,10 @@ def _federation() -> dict[str, Decoder]:
     receipts = to_frame(HandIn(invitation=b"", since=since))
     update = Contributed(trained_from=0, head="", update=b"", values=bytes(9))
     known = {
-        "wire.frames.opened": (lambda data: opened(Frame(data)), hello.head),
-        "wire.questions.read_message": (lambda data: read_message(Frame(data)), receipts.head),
+        "wire.frames.opened": (lambda data: opened(Frame(data)), hello.prefix),
+        "wire.questions.read_message": (lambda data: read_message(Frame(data)), receipts.prefix),
         "wire.questions.read_message of a vector ": (
-            lambda data: read_message(Frame(to_frame(Announcement(publish=b"", aggregate=None)).head, (data,) * 2)),
+            lambda data: read_message(Frame(to_frame(Announcement(publish=b"", aggregate=None)).prefix, (data,) * 2)),
             b"",
         ),
         "wire.orders.Order.decode": (Order.decode, Order(steps=3, metrics=("correct",)).encode()),

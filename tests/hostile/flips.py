@@ -117,7 +117,7 @@ def _sessions() -> dict[str, Kept]:
     def walked(data: bytes) -> object:
         """What an auditor finds who pinned the registry."""
         lines = [line, data.decode("latin-1")]
-        return [(step.position.head, step.participants) for step in history.walk(lines, first.registry.digest)]
+        return [(step.position.tip, step.participants) for step in history.walk(lines, first.registry.digest)]
 
     def pinned(data: bytes) -> Registry:
         return verify_registry(Registry.decode(data), first.registry.digest)

@@ -326,7 +326,7 @@ def _begun(world: object, name: str, ours: Stage) -> client.Begun:
 @attack(Verdict.CHAIN_BREAK)
 def roll_the_history_back() -> Verdict:
     setting = scene()
-    return play_out(setting, setting.resign(previous=secret("older head"))).worst
+    return play_out(setting, setting.resign(previous=secret("older tip"))).worst
 
 
 @attack(Verdict.MODEL_MISMATCH)
@@ -342,7 +342,7 @@ def equivocate_the_first_model() -> Verdict:
     victim = world.clients["c000"]
     other = (victim.model + 1).astype("<f4")
     apart = client.start(victim.identity, victim.scheme, world.session, other)
-    apart = replace(apart, position=replace(apart.position, head=victim.position.head))
+    apart = replace(apart, position=replace(apart.position, tip=victim.position.tip))
     setting = stage(world)
     begun = client.Begun(ready=apart, train=setting.gathering.train)
     misled = client.commit(begun, setting.committed["c000"].values, bytes(32), update=1)
@@ -495,7 +495,7 @@ def invite_to_an_attempt_that_was_given_up() -> Verdict:
 
 @attack(Verdict.CHAIN_BREAK)
 def invite_to_another_history() -> Verdict:
-    return invite(head=secret("other history"))
+    return invite(tip=secret("other history"))
 
 
 @attack(Verdict.ROSTER_MALFORMED)
@@ -537,9 +537,9 @@ def show(receipt: RoundReceipt, start: Position, **changes: object) -> Verdict:
     """A receipt whose header a cheating server changed and signed, with every tag and ACCEPT that it can get."""
     header = replace(receipt.header, **changes)  # type: ignore[arg-type]
     signed = [client.sign_tag(identity(name), header, 0) for name in header.names]
-    head = start.after(header.digest, header.next_model).head
+    tip = start.after(header.digest, header.next_model).tip
     words = [
-        replace(word, signature=identity(word.name).sign(b"accept/v1", word.name.encode(), header.digest, head))
+        replace(word, signature=identity(word.name).sign(b"accept/v1", word.name.encode(), header.digest, tip))
         for word in receipt.accepts
     ]
     forged = replace(

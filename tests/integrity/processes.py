@@ -123,9 +123,9 @@ class ServerProcess:
         gathering = self.load()
         self.save(server.enlist(gathering, Wire(gathering.idle.position).read_pledge(pledge)))
 
-    def admit(self, head: bytes, body: bytes) -> None:
+    def admit(self, prefix: bytes, body: bytes) -> None:
         gathering = self.load()
-        self.save(server.admit(gathering, Wire(gathering.idle.position).read_update(head, body)))
+        self.save(server.admit(gathering, Wire(gathering.idle.position).read_update(prefix, body)))
 
     def pledges(self) -> list[bytes]:
         gathering = self.load()

@@ -147,7 +147,7 @@ def test_the_word_of_a_member_who_took_no_part_does_not_count():
     played = play_out(scene)
     after = next(iter(played.ready.values())).position
     for name in ("c004", "stranger"):
-        claim = (name.encode(), scene.publish.header.digest, after.head)
+        claim = (name.encode(), scene.publish.header.digest, after.tip)
         word = Accept(name=name, signature=identity(name).sign(b"accept/v1", *claim))
         assert [one.name for one in server.conclude(scene.published, [word, played.accepts[1]])[1].accepts] == ["c001"]
 

@@ -147,7 +147,7 @@ def test_an_auditor_without_model_or_data_verifies_a_session(receipts):
     assert result.exit_code == 0
     assert (found["verified"], found["consistent"], found["rounds"], found["pinned"]) == (True, True, 3, True)
     assert found["participants"] == {"c000": 3, "c001": 3, "c002": 3, "c003": 3}
-    assert run("verify", receipts, "--pin", pin, "--head", found["head"]).exit_code == 0
+    assert run("verify", receipts, "--pin", pin, "--tip", found["tip"]).exit_code == 0
     assert "rounds        3" in run("verify", receipts, "--unpinned").stdout
 
 
@@ -203,10 +203,10 @@ def test_missing_repeated_and_foreign_lines_are_found(receipts, alter, verdict):
 
 
 def test_rounds_missing_at_the_end_are_found_with_the_head(receipts):
-    head = json.loads(run("verify", receipts, "--unpinned", "--json").stdout)["head"]
+    tip = json.loads(run("verify", receipts, "--unpinned", "--json").stdout)["tip"]
     receipts.write_text("\n".join(receipts.read_text().split()[:-1]))
     assert run("verify", receipts, "--unpinned").exit_code == 0
-    failed(run("verify", receipts, "--unpinned", "--head", head), NotVerified, "rounds are missing")
+    failed(run("verify", receipts, "--unpinned", "--tip", tip), NotVerified, "rounds are missing")
 
 
 def test_a_session_of_another_registry_is_found_with_the_pin(receipts):

@@ -78,9 +78,9 @@ def test_a_file_without_a_name_or_without_two_keys_is_no_key_file(tmp_path):
 def test_keys_in_the_wrong_order_are_refused(tmp_path):
     path = tmp_path / "bank.pem"
     keys.save(identity("bank"), path)
-    head, _, blocks = path.read_bytes().partition(b"\n")
+    first, _, blocks = path.read_bytes().partition(b"\n")
     end = blocks.index(keys._END) + len(keys._END)
-    path.write_bytes(head + b"\n" + blocks[end:] + blocks[:end])
+    path.write_bytes(first + b"\n" + blocks[end:] + blocks[:end])
     with pytest.raises(InvalidInput, match="an Ed25519 key, then an X25519 key"):
         keys.load(path)
 
@@ -352,7 +352,7 @@ def test_keys_do_not_rotate_in_the_middle_of_a_round():
     scene = stage(world)
     following = successor(world.session.registry, [identity(f"c{index:03d}") for index in range(4)])
     after = server.rotate(world.idle, following)
-    publish = scene.resign(session=after.position.session.digest, previous=after.position.head)
+    publish = scene.resign(session=after.position.session.digest, previous=after.position.tip)
     assert play_out(scene, publish).worst is Verdict.STALE_CONTEXT
 
 

@@ -42,12 +42,12 @@ def test_a_round_of_the_specification_gives_everybody_the_mean_update(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_rounds_chain(method):
     world = federation(3, method=method)
-    heads = set()
+    tips = set()
     for _ in range(4):
         outcome = run_round(world.idle, world.clients, contributions(world, list(world.clients)))
         world.idle, world.clients = outcome.server, outcome.clients
-        heads.add(outcome.server.position.head)
-    assert len(heads) == 4
+        tips.add(outcome.server.position.tip)
+    assert len(tips) == 4
     assert world.idle.position.round == 4
 
 

@@ -295,7 +295,7 @@ def test_accepts_of_a_round_arrive_with_the_next_and_then_an_absent_client_joins
     clients["c004"] = late
     _, tags = play_round(host, clients, updates())
     finish(clients, tags)
-    assert {one.load().position.head for one in clients.values()} == {host.load().position.head}
+    assert {one.load().position.tip for one in clients.values()} == {host.load().position.tip}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -47,7 +47,7 @@ def public(record: dict[str, Any]) -> dict[str, Any]:
         "session": session,
         "model": model,
         "params": record["parameters"],
-        "head": reference.sha("genesis/v1", session, reference.model_hash(model)),
+        "tip": reference.sha("genesis/v1", session, reference.model_hash(model)),
         "round": 0,
     }
 
@@ -59,7 +59,7 @@ def test_the_reference_agrees_on_the_setting(name):
     assert found["registry"].hex() == record["registry_digest"]
     assert found["session"].hex() == record["session_digest"]
     assert reference.model_hash(found["model"]).hex() == record["model_hash"]
-    assert found["head"].hex() == record["head"]
+    assert found["tip"].hex() == record["tip"]
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -70,7 +70,7 @@ def test_the_reference_agrees_on_every_pledge(name):
     for who, part in record["participants"].items():
         bound = reference.commitment(found["session"], 0, who, bytes.fromhex(part["nonce"]), part["sent"], kind)
         claim = reference.update_claim(
-            found["session"], 0, who, found["head"], bytes.fromhex(record["model_hash"]), bound
+            found["session"], 0, who, found["tip"], bytes.fromhex(record["model_hash"]), bound
         )
         assert bound.hex() == part["commitment"]
         assert reference.sign(found["secrets"][who][0], "update/v1", *claim).hex() == part["pledge_signature"]
@@ -91,9 +91,9 @@ def test_the_reference_agrees_on_aggregate_model_and_chain(name):
     assert reference.model_hash(after).hex() == record["next_model_hash"]
     dg = reference.digest_of(header)
     assert dg.hex() == record["publish_digest"]
-    assert reference.link(found["head"], dg, reference.model_hash(after)).hex() == record["next_head"]
+    assert reference.link(found["tip"], dg, reference.model_hash(after)).hex() == record["next_tip"]
     for who, signature in record["accept_signatures"].items():
-        claim = (who.encode(), dg, bytes.fromhex(record["next_head"]))
+        claim = (who.encode(), dg, bytes.fromhex(record["next_tip"]))
         assert reference.sign(found["secrets"][who][0], "accept/v1", *claim).hex() == signature
 
 
@@ -111,18 +111,18 @@ def test_the_reference_agrees_on_every_message_as_it_travels(name):
     width = bytes([8 if reference.kind_of(found["params"], len(names)) == "<i8" else 4])
     sent = width if record["parameters"]["method"] == "exact" else b"\x04"
 
-    unsigned = reference.train_bytes(found["session"], 0, 0, found["head"], names)
+    unsigned = reference.train_bytes(found["session"], 0, 0, found["tip"], names)
     assert unsigned.hex() == record["train_unsigned"]
     invitation = reference.sign(server, "train/v1", unsigned) + b"".join(at.values())
-    train = b"\x01" + found["session"][:4] + bytes(2) + found["head"][:4] + invitation
+    train = b"\x01" + found["session"][:4] + bytes(2) + found["tip"][:4] + invitation
     assert train.hex() == record["train"]
     for who in names:
         assert (b"\x03" + sent + pledges[who] + plain(who, "nonce")).hex() == participants[who]["update_message"]
 
     roster = [(who, plain(who, "commitment"), plain(who, "pledge_signature")) for who in names]
-    hashes = [found["head"], model, next_model, aggregate]
+    hashes = [found["tip"], model, next_model, aggregate]
     assert reference.header_bytes((found["session"], 0, 0), hashes, roster).hex() == record["header"]
-    context = found["session"][:4] + bytes(2) + found["head"][:4] + model[:4] + next_model + aggregate
+    context = found["session"][:4] + bytes(2) + found["tip"][:4] + model[:4] + next_model + aggregate
     nonces = b"".join(plain(who, "nonce") for who in names if record["parameters"]["method"] == "exact")
     entries = reference.number_bytes(len(names)) + b"".join(pledges.values()) + nonces
     publish = b"\x04" + width + reference.sign(server, "server/v1", dg) + context + entries

@@ -49,7 +49,7 @@ def test_a_round_costs_as_many_bytes_as_the_specification_says_whatever_the_name
 
 def test_a_late_round_costs_two_bytes_more():
     world = federation(3)
-    world.idle = replace(world.idle, position=replace(world.idle.position, round=2**14, head=bytes(32)))
+    world.idle = replace(world.idle, position=replace(world.idle.position, round=2**14, tip=bytes(32)))
     _, train = server.open_round(world.idle, list(world.clients))
     assert len(Wire(world.idle.position).train(train)) == 75 + 2 * 3 + 2
 
@@ -106,7 +106,7 @@ def test_another_context_is_named_by_its_first_bytes_and_refuted_by_the_signatur
     assert received(scene, scene.resign(**{field: _near(own)})) is Verdict.SERVER_SIG
 
 
-@pytest.mark.parametrize(("field", "verdict"), [("session", Verdict.STALE_CONTEXT), ("head", Verdict.CHAIN_BREAK)])
+@pytest.mark.parametrize(("field", "verdict"), [("session", Verdict.STALE_CONTEXT), ("tip", Verdict.CHAIN_BREAK)])
 def test_an_invitation_to_another_context_is_refused(field, verdict):
     world = federation(4)
     _, train = server.open_round(world.idle, list(world.clients))

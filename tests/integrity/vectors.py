@@ -80,7 +80,7 @@ def setting(world: Federation) -> dict[str, Any]:
         "session_digest": session.digest.hex(),
         "model": world.idle.model.tobytes().hex(),
         "model_hash": world.idle.position.model.hex(),
-        "head": world.idle.position.head.hex(),
+        "tip": world.idle.position.tip.hex(),
     }
 
 
@@ -128,7 +128,7 @@ def good(**options: Any) -> dict[str, Any]:
     record["receipt"] = conclude(scene, played).encode().hex()
     record["next_model"] = world.idle.model.tobytes().hex()
     record["next_model_hash"] = world.idle.position.model.hex()
-    record["next_head"] = world.idle.position.head.hex()
+    record["next_tip"] = world.idle.position.tip.hex()
     return record
 
 

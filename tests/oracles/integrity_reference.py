@@ -115,8 +115,8 @@ def commitment(session: bytes, rnd: int, name: str, nonce: bytes, values: list[i
     )
 
 
-def update_claim(session: bytes, rnd: int, name: str, head: bytes, model: bytes, bound: bytes) -> tuple[bytes, ...]:
-    return session, u64(rnd), name.encode(), head, model, bound
+def update_claim(session: bytes, rnd: int, name: str, tip: bytes, model: bytes, bound: bytes) -> tuple[bytes, ...]:
+    return session, u64(rnd), name.encode(), tip, model, bound
 
 
 def keystream(key: bytes, n: int) -> bytes:
@@ -173,8 +173,8 @@ def challenge_seed(dg: bytes) -> bytes:
     return sha("challenge/v1", dg)
 
 
-def link(head: bytes, dg: bytes, model: bytes) -> bytes:
-    return sha("link/v1", head, dg, model)
+def link(tip: bytes, dg: bytes, model: bytes) -> bytes:
+    return sha("link/v1", tip, dg, model)
 
 
 def require(condition: bool, verdict: str) -> None:
@@ -230,8 +230,8 @@ def header_bytes(place: tuple[bytes, int, int], hashes: list[bytes], roster: lis
     return lp(b"HEADER/v1", sid, u64(rnd), u64(attempt), *hashes, packed)
 
 
-def train_bytes(sid: bytes, rnd: int, attempt: int, head: bytes, names: list[str]) -> bytes:
-    return lp(sid, u64(rnd), u64(attempt), head, lp(*(name.encode() for name in names)))
+def train_bytes(sid: bytes, rnd: int, attempt: int, tip: bytes, names: list[str]) -> bytes:
+    return lp(sid, u64(rnd), u64(attempt), tip, lp(*(name.encode() for name in names)))
 
 
 def on_publish(me: dict[str, Any], publish: bytes, body: bytes) -> bytes:
@@ -250,9 +250,9 @@ def on_publish(me: dict[str, Any], publish: bytes, body: bytes) -> bytes:
         at, bound, sig, _ = cut(rest[98 * i : 98 * (i + 1)], 2, 32, 64)
         roster.append((member(me, at), bound, sig))
     names = [name for name, _, _ in roster]
-    sid, previous, model = whole(sid, session), whole(previous, me["head"]), whole(model, model_hash(me["model"]))
+    sid, previous, model = whole(sid, session), whole(previous, me["tip"]), whole(model, model_hash(me["model"]))
     require((sid, rnd) == (session, me["round"]) and attempt >= 0, "STALE_CONTEXT")
-    require(previous == me["head"], "CHAIN_BREAK")
+    require(previous == me["tip"], "CHAIN_BREAK")
     require(model == model_hash(me["model"]), "MODEL_MISMATCH")
     require(names == sorted(set(names)), "ROSTER_MALFORMED")
     require(m >= params["min_roster"], "ROSTER_TOO_SMALL")
@@ -272,7 +272,7 @@ def on_publish(me: dict[str, Any], publish: bytes, body: bytes) -> bytes:
 
 
 def on_tags(me: dict[str, Any], tags: bytes) -> bytes:
-    """All checks on TAGS; returns the new head."""
+    """All checks on TAGS; returns the new tip."""
     m = len(me["names"])
     said, bits, rest = cut(tags, 1, (m + 7) // 8)
     present = [bits[i // 8] >> (i % 8) & 1 == 1 for i in range(8 * len(bits))]
@@ -284,4 +284,4 @@ def on_tags(me: dict[str, Any], tags: bytes) -> bytes:
         values.append(int.from_bytes(value, "little"))
         require(signed(me["keys"][name], sig, "tag/v1", name.encode(), me["dg"], value) and values[-1] < P, "TAG_SIG")
     require(sum(values) % P == sketch(challenge_seed(me["dg"]), me["total"]), "SUM_MISMATCH")
-    return link(me["head"], me["dg"], me["next_model"])
+    return link(me["tip"], me["dg"], me["next_model"])

@@ -129,8 +129,8 @@ def verify(
     unpinned: Annotated[
         bool, typer.Option("--unpinned", help="Check only that the receipts agree with each other, whoever made them.")
     ] = False,
-    head: Annotated[
-        str | None, typer.Option(help="The head at which the history must end, as a client knows it.")
+    tip: Annotated[
+        str | None, typer.Option(help="The tip at which the history must end, as a client knows it.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -142,16 +142,16 @@ def verify(
         )
     found = history.audit(_lines(receipts), None if pin is None else _pin(pin))
     failure = found.failure
-    reached = found.position.head.hex() if found.position else None
+    reached = found.position.tip.hex() if found.position else None
     if failure is None and found.position is None:
         failure = NotVerified(f"{receipts} holds no receipt, so it proves nothing.", Verdict.MALFORMED)
-    if failure is None and head is not None and head.lower() != reached:
-        failure = NotVerified(f"the history ends at {reached}, not at {head}: rounds are missing.", Verdict.CHAIN_BREAK)
+    if failure is None and tip is not None and tip.lower() != reached:
+        failure = NotVerified(f"the history ends at {reached}, not at {tip}: rounds are missing.", Verdict.CHAIN_BREAK)
     record: dict[str, Any] = {
         "verified": failure is None and pin is not None,
         "consistent": failure is None,
         "rounds": found.rounds,
-        "head": reached,
+        "tip": reached,
         "pinned": pin is not None,
     }
     if found.position is not None:

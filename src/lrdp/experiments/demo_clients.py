@@ -63,7 +63,7 @@ class Doom:
         if not isinstance(read_message(frame), Work) or self._paid() != self.update - 1:
             return False
         words = [sys.executable, "-m", __name__, str(self.home.folder), *map(str, self.settings)]
-        message = pack(frame.head, *map(bytes, frame.bodies))
+        message = pack(frame.prefix, *map(bytes, frame.bodies))
         ended = subprocess.run(words, input=message, capture_output=True, timeout=_MOST_SECONDS, check=False)  # noqa: S603
         return ended.returncode == -signal.SIGKILL
 
@@ -83,8 +83,8 @@ def _train_and_be_killed(folder: Path, number: int, count: int) -> None:
         model=digits.Net, dataset=digits.records, loss=digits.LOSS, execution=Execution(observe=_die_half_way)
     )
     bench = Workbench(task, {"partition-id": number, "num-partitions": count})
-    head, *bodies = unpack(sys.stdin.buffer.read())
-    Participant(ClientHome(folder=folder), bench).handle(Frame(head, tuple(bodies)))
+    prefix, *bodies = unpack(sys.stdin.buffer.read())
+    Participant(ClientHome(folder=folder), bench).handle(Frame(prefix, tuple(bodies)))
 
 
 if __name__ == "__main__":

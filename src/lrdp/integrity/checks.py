@@ -87,8 +87,8 @@ def in_context(seen: Seen) -> bool:
 
 
 def continues_history(seen: Announced) -> bool:
-    """The server may not fork: the head is the hash of everything verified before."""
-    return seen.header.previous == seen.position.head
+    """The server may not fork: the tip is the hash of everything verified before."""
+    return seen.header.previous == seen.position.tip
 
 
 def starts_from_model(seen: Announced) -> bool:
@@ -220,7 +220,7 @@ def _invited_by_server(invitation: Invitation) -> bool:
 
 TRAIN: tuple[Check[Invitation], ...] = (
     Check(Verdict.STALE_CONTEXT, _invited_here),
-    Check(Verdict.CHAIN_BREAK, lambda invitation: invitation.train.head == invitation.position.head),
+    Check(Verdict.CHAIN_BREAK, lambda invitation: invitation.train.tip == invitation.position.tip),
     Check(Verdict.ROSTER_MALFORMED, lambda invitation: sorted_and_distinct(invitation.train.invited)),
     Check(
         Verdict.ROSTER_TOO_SMALL,

@@ -182,7 +182,7 @@ def settle(tagged: Tagged, tags: Tags, out: Model | None = None) -> tuple[Ready,
     point = position.session.parameters.point
     model = next_model(ready.model, tagged.aggregate, len(header.roster), point, out)
     name = ready.identity.name
-    signature = ready.identity.sign(b"accept/v1", name.encode(), header.digest, position.head)
+    signature = ready.identity.sign(b"accept/v1", name.encode(), header.digest, position.tip)
     following = replace(ready, position=position, model=model, attempt=0, stands=ready.stands.next_round())
     return following, Accept(name=name, signature=signature)
 

@@ -25,7 +25,7 @@ def opens(position: Position, update: CommittedUpdate) -> bool:
 
 def _claim(position: Position, name: str, committed: bytes) -> tuple[bytes, ...]:
     place = (position.session.digest, number(position.round), name.encode())
-    return (*place, position.head, position.model, committed)
+    return (*place, position.tip, position.model, committed)
 
 
 def pledge(position: Position, identity: Identity, committed: bytes) -> Pledge:

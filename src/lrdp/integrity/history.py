@@ -55,7 +55,7 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
 
     Guarantees: with ``pin``, every round yielded was accepted by a quorum of members of the pinned registry or of those
     that the consortium put in its place. Without, only that the lines agree with each other. Lines missing at the end
-    cannot be missed: compare the last head with a client's.
+    cannot be missed: compare the last tip with a client's.
     """
     remaining = iter(lines)
     first = next(remaining, "")

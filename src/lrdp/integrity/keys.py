@@ -160,12 +160,12 @@ def load(path: Path) -> Identity:
         text = files.read_secret(path, _MOST_BYTES)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
-    head, _, rest = text.partition(b"\n")
+    title, _, rest = text.partition(b"\n")
     first, found, second = rest.partition(_END)
-    if not head.startswith(b"Name: ") or not found:
+    if not title.startswith(b"Name: ") or not found:
         raise InvalidInput(f"{path} is no key file: it must hold a name and two PEM blocks.")
     return Identity(
-        name=head.removeprefix(b"Name: ").decode("ascii", errors="replace"),
+        name=title.removeprefix(b"Name: ").decode("ascii", errors="replace"),
         signing_secret=_secret(first + found, Ed25519PrivateKey, path),
         agreement_secret=_secret(second, X25519PrivateKey, path),
     )

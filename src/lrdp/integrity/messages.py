@@ -28,22 +28,22 @@ TAG_SIZE = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """M1: the server opens a round of the history ``head`` for the participants it invites."""
+    """M1: the server opens a round of the history ``tip`` for the participants it invites."""
 
     session: bytes
     round: int
     attempt: int
-    head: bytes
+    tip: bytes
     invited: tuple[str, ...]
     signature: bytes = bytes(SIGNATURE_SIZE)
 
     def __post_init__(self) -> None:
-        hashes(self.session, self.head)
+        hashes(self.session, self.tip)
         sized(self.signature, SIGNATURE_SIZE)
 
     @property
     def unsigned(self) -> bytes:
-        place = (self.session, number(self.round), number(self.attempt), self.head)
+        place = (self.session, number(self.round), number(self.attempt), self.tip)
         return pack(*place, pack(*(name.encode() for name in self.invited)))
 
     def encode(self) -> bytes:
@@ -51,12 +51,12 @@ class Train:
 
     @classmethod
     def decode(cls, data: bytes) -> Train:
-        session, round_, attempt, head, invited, signature = fields(data, b"TRAIN/v1", 6)
+        session, round_, attempt, tip, invited, signature = fields(data, b"TRAIN/v1", 6)
         return cls(
             session=session,
             round=as_number(round_),
             attempt=as_number(attempt),
-            head=head,
+            tip=tip,
             invited=tuple(as_name(part) for part in unpack(invited)),
             signature=signature,
         )

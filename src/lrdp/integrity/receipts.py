@@ -67,8 +67,8 @@ def accepted(position: Position, header: Header, accept: Accept) -> bool:
     """Whether a participant of the round signed that it was verified, and where that led."""
     if accept.name not in header.names:
         return False
-    member, head = position.session.registry.by_name[accept.name], position.after(header.digest, header.next_model).head
-    return member.signed(accept.signature, b"accept/v1", accept.name.encode(), header.digest, head)
+    member, tip = position.session.registry.by_name[accept.name], position.after(header.digest, header.next_model).tip
+    return member.signed(accept.signature, b"accept/v1", accept.name.encode(), header.digest, tip)
 
 
 def endorse(position: Position, receipt: RoundReceipt, accepts: Iterable[Accept]) -> RoundReceipt:

@@ -61,13 +61,13 @@ def unseal(data: bytes, sizes: Mapping[str, int]) -> tuple[str, tuple[bytes, ...
 def place(state: Placed) -> tuple[bytes, ...]:
     """Whose state it is, and where in the history."""
     position = state.position
-    where = position.session.encode(), number(position.round), position.head, position.model
+    where = position.session.encode(), number(position.round), position.tip, position.model
     return state.identity.member.encode(), *where, number(state.attempt)
 
 
 def read_place(parts: Sequence[bytes], identity: Identity, vectors: Vectors) -> tuple[Position, int, Model]:
     """Position, attempt and model, if the state is this identity's and the model the one it stands on."""
-    member, session, round_, head, model, attempt = parts
+    member, session, round_, tip, model, attempt = parts
     if member != identity.member.encode():
         raise InvalidInput(
             f"the state is not that of {identity.name} with these keys: hand in those it was saved with."
@@ -75,7 +75,7 @@ def read_place(parts: Sequence[bytes], identity: Identity, vectors: Vectors) -> 
     position = Position(
         session=Session.decode(session),
         round=as_number(round_),
-        head=sized(head, HASH_SIZE),
+        tip=sized(tip, HASH_SIZE),
         model=sized(model, HASH_SIZE),
     )
     given = handed_back(vectors, "model")

@@ -69,7 +69,7 @@ def open_round(idle: Idle, invited: Sequence[str]) -> tuple[Gathering, Train]:
         session=place.session.digest,
         round=place.round,
         attempt=idle.attempt,
-        head=place.head,
+        tip=place.tip,
         invited=tuple(sorted(invited)),
     )
     train = replace(unsigned, signature=idle.identity.sign(b"train/v1", unsigned.unsigned))
@@ -118,7 +118,7 @@ def publish(gathering: Gathering, room: Room | None = None) -> tuple[Published, 
         session=position.session.digest,
         round=position.round,
         attempt=idle.attempt,
-        previous=position.head,
+        previous=position.tip,
         model=position.model,
         next_model=made.next_model_hash,
         aggregate=made.aggregate_hash,
@@ -167,7 +167,7 @@ def retry(published: Published) -> Idle:
 
 def republish(published: Published, without: Sequence[str]) -> tuple[Published, Publish]:
     """The next attempt with the same updates, less those of the silent; see client.reconsider for what it reveals."""
-    train = Train(session=published.header.session, round=0, attempt=0, head=published.header.previous, invited=())
+    train = Train(session=published.header.session, round=0, attempt=0, tip=published.header.previous, invited=())
     updates = tuple(update for update in published.updates if update.pledge.name not in without)
     return publish(Gathering(idle=retry(published), train=train, updates=updates))
 

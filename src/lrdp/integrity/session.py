@@ -119,23 +119,23 @@ class Position:
 
     session: Session
     round: int
-    head: bytes
+    tip: bytes
     model: bytes
 
     def after(self, publish_digest: bytes, next_model: bytes) -> Position:
         """The position once this round is verified: h ← H("link", h, dg, H(θ'))."""
-        head = digest(b"link/v1", self.head, publish_digest, next_model)
-        return replace(self, round=self.round + 1, head=head, model=next_model)
+        tip = digest(b"link/v1", self.tip, publish_digest, next_model)
+        return replace(self, round=self.round + 1, tip=tip, model=next_model)
 
     def rotated(self, registry: Registry) -> Position:
         """The same position under the consortium's next registry, which must be due exactly now."""
         if registry.first_round != self.round:
             raise rejection(Verdict.REGISTRY_REFUSED, f"due at round {registry.first_round}, this is {self.round}")
         session = replace(self.session, registry=verify_successor(self.session.registry, registry))
-        return replace(self, session=session, head=digest(b"rotate/v1", self.head, session.digest))
+        return replace(self, session=session, tip=digest(b"rotate/v1", self.tip, session.digest))
 
 
 def genesis(session: Session, model: bytes) -> Position:
     """Before the first round; ``model`` is the hash of the initial model."""
-    head = digest(b"genesis/v1", session.digest, sized(model, HASH_SIZE))
-    return Position(session=session, round=0, head=head, model=model)
+    tip = digest(b"genesis/v1", session.digest, sized(model, HASH_SIZE))
+    return Position(session=session, round=0, tip=tip, model=model)

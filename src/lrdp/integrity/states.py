@@ -193,13 +193,13 @@ def _read_published(idle: Idle, parts: Iterable[bytes], vectors: Vectors) -> Pub
     )
 
 
-def _update_heads(updates: Iterable[CommittedUpdate]) -> bytes:
+def _update_prefixes(updates: Iterable[CommittedUpdate]) -> bytes:
     return pack(*(pack(b"U", update.pledge.encode(), update.nonce) for update in updates))
 
 
 def _read_updates(position: Position, data: bytes, vectors: Vectors) -> tuple[CommittedUpdate, ...]:
-    heads = [fields(part, b"U", 2) for part in unpack(data)]
-    named = [(Pledge.decode(own), nonce) for own, nonce in heads]
+    prefixes = [fields(part, b"U", 2) for part in unpack(data)]
+    named = [(Pledge.decode(own), nonce) for own, nonce in prefixes]
     kept = [(own, nonce, vectors[key]) for own, nonce in named if (key := f"update/{own.name}") in vectors]
     return tuple(checked_update(position, own, nonce, values) for own, nonce, values in kept)
 
@@ -240,13 +240,13 @@ def _(state: Idle) -> tuple[bytes, ...]:
 
 @_parts.register
 def _(state: Gathering) -> tuple[bytes, ...]:
-    return (*place(state.idle), state.train.encode(), packed(state.pledges), _update_heads(state.updates))
+    return (*place(state.idle), state.train.encode(), packed(state.pledges), _update_prefixes(state.updates))
 
 
 @_parts.register
 def _(state: Published) -> tuple[bytes, ...]:
     said = state.header.encode(), state.signature
-    return (*place(state.idle), *said, _update_heads(state.updates), packed(state.tags))
+    return (*place(state.idle), *said, _update_prefixes(state.updates), packed(state.tags))
 
 
 @singledispatch

@@ -1,6 +1,6 @@
 """Messages as they travel between two parties at one position of the history: nothing that the receiver knows is sent.
 
-Names are places in the registry, which both sides have. Of session, head and model only the first four bytes are sent,
+Names are places in the registry, which both sides have. Of session, tip and model only the first four bytes are sent,
 to tell a stale message from a forged one; where they match, the receiver puts its own whole hash in their place. So it
 is always the receiver's own context that signatures and tags are checked against, and a sender who meant another one
 has signed something else.
@@ -87,7 +87,7 @@ class Wire:
     position: Position
 
     def train(self, train: Train) -> bytes:
-        place = varint(train.round) + varint(train.attempt) + _hint(train.head)
+        place = varint(train.round) + varint(train.attempt) + _hint(train.tip)
         invited = b"".join(map(self._place, train.invited))
         return _TRAIN + _hint(train.session) + place + train.signature + invited
 
@@ -97,7 +97,7 @@ class Wire:
             session=_completed(reader, self.position.session.digest),
             round=reader.varint(),
             attempt=reader.varint(),
-            head=_completed(reader, self.position.head),
+            tip=_completed(reader, self.position.tip),
             signature=reader.take(SIGNATURE_SIZE),
             invited=tuple(self._name(reader) for _ in self._members(-(-reader.left // _PLACE_SIZE))),
         )
@@ -113,26 +113,26 @@ class Wire:
         return pledge
 
     def update(self, update: CommittedUpdate) -> bytes:
-        """The head; the body is ``values`` as they lie in memory."""
+        """The prefix; the body is ``values`` as they lie in memory."""
         return _UPDATE + _type_of(update.values) + self._pledge(update.pledge) + update.nonce
 
-    def read_update(self, head: bytes, body: bytes | memoryview) -> CommittedUpdate:
-        reader = _opened(head, _UPDATE)
+    def read_update(self, prefix: bytes, body: bytes | memoryview) -> CommittedUpdate:
+        reader = _opened(prefix, _UPDATE)
         values = _vector(reader.take(1), body)
         update = CommittedUpdate(pledge=self._read_pledge(reader), nonce=reader.take(NONCE_SIZE), values=values)
         reader.end()
         return update
 
     def publish(self, publish: Publish) -> bytes:
-        """The head; the bodies are the aggregate and then the relayed updates' values, in the roster's order."""
+        """The prefix; the bodies are the aggregate and then the relayed updates' values, in the roster's order."""
         header = publish.header
         if publish.relayed and tuple(update.pledge for update in publish.relayed) != header.roster:
             raise InvalidInput("what is relayed are the roster's updates in its order, or none.")
         nonces = b"".join(update.nonce for update in publish.relayed)
         return _PUBLISH + _type_of(publish.aggregate) + publish.signature + self._header(header) + nonces
 
-    def read_publish(self, head: bytes, *bodies: bytes | memoryview) -> Publish:
-        reader = _opened(head, _PUBLISH)
+    def read_publish(self, prefix: bytes, *bodies: bytes | memoryview) -> Publish:
+        reader = _opened(prefix, _PUBLISH)
         kind, signature, header = reader.take(1), reader.take(SIGNATURE_SIZE), self._read_header(reader)
         nonces = [reader.take(NONCE_SIZE) for _ in header.roster] if reader.left else []
         reader.end()
@@ -212,7 +212,7 @@ class Wire:
             session=_completed(reader, self.position.session.digest),
             round=reader.varint(),
             attempt=reader.varint(),
-            previous=_completed(reader, self.position.head),
+            previous=_completed(reader, self.position.tip),
             model=_completed(reader, self.position.model),
             next_model=reader.take(HASH_SIZE),
             aggregate=reader.take(HASH_SIZE),

@@ -120,14 +120,14 @@ class Participant:
     # --------------------------------------------------------------------------------------------- entering and ending
     def hello(self, hello: Hello, _accept: bytes) -> Here:
         """Enter the session, if it is as the policy pins it and its model is the client's own."""
-        identity, proposed = self._home.identity(), to_frame(hello).head
+        identity, proposed = self._home.identity(), to_frame(hello).prefix
         session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
         if not self._standing.is_in(session.digest):
             self._standing.enter(session.digest, proposed)
-        state, here = self._standing.load(identity), Here(name=identity.name, round=0, head=NOWHERE)
+        state, here = self._standing.load(identity), Here(name=identity.name, round=0, tip=NOWHERE)
         if state is not None:
             position = last_verified(state).position
-            here = replace(here, round=position.round, head=position.head, accept=self._standing.accepted())
+            here = replace(here, round=position.round, tip=position.tip, accept=self._standing.accepted())
         return replace(here, signature=identity.sign(*here.claim(session.digest)))
 
     def _accept(self, question: Question) -> bytes:

@@ -59,10 +59,10 @@ class Chronicle:
     def _place(self, name: str) -> Place:
         return self._places.get(name, _UNKNOWN)
 
-    def greet(self, here: Here, head: bytes) -> None:
-        """A client said where it stands in the history that ``head`` ends; its lost ACCEPT may come along."""
-        heads = [*(ended.position.head for ended in self.rounds), head]
-        if not (here.round < len(heads) and heads[here.round] == here.head):
+    def greet(self, here: Here, tip: bytes) -> None:
+        """A client said where it stands in the history that ``tip`` ends; its lost ACCEPT may come along."""
+        tips = [*(ended.position.tip for ended in self.rounds), tip]
+        if not (here.round < len(tips) and tips[here.round] == here.tip):
             self._places[here.name] = _UNKNOWN
             return
         before = self._place(here.name)

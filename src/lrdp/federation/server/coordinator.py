@@ -88,7 +88,7 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------------- who stands where
     def greet(self, here: Here) -> None:
         """A client said where it stands; what it has not verified it will be shown."""
-        self._chronicle.greet(here, self._idle.position.head)
+        self._chronicle.greet(here, self._idle.position.tip)
 
     def knows(self, here: Here) -> bool:
         """Whether a member of the registry said so, with its keys: nobody can stand in another's place."""
@@ -184,8 +184,8 @@ class Coordinator:
         self._state, said = publish(self._in(Gathering), self._room)
         self.repetitions.publish(said.header.names)
         self.write_down()
-        head = Wire(self._idle.position).publish(said)
-        return Announcement(publish=head, aggregate=raw(said.aggregate)), said.header.names
+        prefix = Wire(self._idle.position).publish(said)
+        return Announcement(publish=prefix, aggregate=raw(said.aggregate)), said.header.names
 
     def tag(self, data: bytes) -> str:
         """A participant's tag; raises NotVerified where it does not hold."""

@@ -16,7 +16,7 @@ from lrdp.federation.wire.questions import Decline, to_frame
 RECORD: Final = "lrdp"
 _LOG: Final = logging.getLogger("lrdp.client")
 _FORMAT: Final = "lrdp/v1"
-_KEYS: Final = ("head", *(f"body-{place}" for place in range(MOST_BODIES)))
+_KEYS: Final = ("prefix", *(f"body-{place}" for place in range(MOST_BODIES)))
 
 Handle = Callable[[Frame, Context], Frame]
 
@@ -26,7 +26,7 @@ def to_records(given: Frame, known: dict[int, Array] | None = None) -> RecordDic
 
     Bodies that several messages share are copied once if they are given the same ``known``.
     """
-    parts = (given.head, *given.bodies)
+    parts = (given.prefix, *given.bodies)
     arrays = {key: _array(part, {} if known is None else known) for key, part in zip(_KEYS, parts, strict=False)}
     return RecordDict({RECORD: ArrayRecord(arrays)})
 
@@ -44,12 +44,12 @@ def from_message(message: Message) -> Frame:
     if len(content) != 1 or not isinstance(record, ArrayRecord):
         raise InvalidInput(f"the message must hold one record {RECORD!r} and nothing else.")
     if not record or tuple(record) != _KEYS[: len(record)]:
-        raise InvalidInput("the record must hold a head, and bodies in order.")
+        raise InvalidInput("the record must hold a prefix, and bodies in order.")
     for array in record.values():
         if (array.dtype, array.stype, tuple(array.shape)) != ("uint8", _FORMAT, (len(array.data),)):
             raise InvalidInput(f"an array must be raw bytes of the format {_FORMAT}.")
-    head, *bodies = (array.data for array in record.values())
-    return Frame(head, tuple(bodies))
+    prefix, *bodies = (array.data for array in record.values())
+    return Frame(prefix, tuple(bodies))
 
 
 def answering(handle: Handle) -> ClientApp:

@@ -10,8 +10,8 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity import pack, unpack
 
 MOST_BODIES: Final = 4
-MOST_HEAD_BYTES: Final = 16 << 20
-"""Receipts are most of a long head: of 3,700 rounds with 10 participants, say, for a client that missed them all."""
+MOST_PREFIX_BYTES: Final = 16 << 20
+"""Receipts are most of a long prefix: of 3,700 rounds with 10 participants, say, for a client that missed them all."""
 _MOST_PARTS: Final = 16
 _LABEL: Final = b"lrdp-federation/v2"
 
@@ -20,15 +20,15 @@ Body = bytes | memoryview
 
 @dataclass(frozen=True)
 class Frame:
-    """``head`` is packed and self-delimiting; ``bodies`` are vectors as they lie in memory."""
+    """``prefix`` is packed and self-delimiting; ``bodies`` are vectors as they lie in memory."""
 
-    head: bytes
+    prefix: bytes
     bodies: tuple[Body, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Bytes of the head and of each body."""
-        return len(self.head), *map(len, self.bodies)
+        """Bytes of the prefix and of each body."""
+        return len(self.prefix), *map(len, self.bodies)
 
 
 def frame(kind: bytes, parts: Sequence[bytes], bodies: Sequence[Body] = ()) -> Frame:
@@ -37,21 +37,21 @@ def frame(kind: bytes, parts: Sequence[bytes], bodies: Sequence[Body] = ()) -> F
 
 
 def admit(sizes: Sequence[int], most: int) -> None:
-    """Raise InvalidInput if a head, or the bodies after it, have more bytes than are decoded: ``most`` for the bodies.
+    """Raise InvalidInput if a prefix, or the bodies after it, have more bytes than are decoded: ``most`` for bodies.
 
     Called with the sizes that are announced, before anything is read or held, and with those of what is there.
     """
-    head, bodies = sizes[0], sum(sizes[1:])
-    if head > MOST_HEAD_BYTES or bodies > most:
+    prefix, bodies = sizes[0], sum(sizes[1:])
+    if prefix > MOST_PREFIX_BYTES or bodies > most:
         raise InvalidInput(
-            f"the message has a head of {head} bytes and {bodies} bytes of vectors, the most are {MOST_HEAD_BYTES} and "
-            f"{most}: it was not decoded."
+            f"the message has a prefix of {prefix} bytes and {bodies} bytes of vectors, of {MOST_PREFIX_BYTES} and "
+            f"{most} at the most: it was not decoded."
         )
 
 
 def opened(given: Frame) -> tuple[bytes, tuple[bytes, ...]]:
     """The kind and the parts; raises NotVerified where the bytes are no frame."""
-    label, *rest = unpack(given.head, _MOST_PARTS, MOST_HEAD_BYTES) or (b"",)
+    label, *rest = unpack(given.prefix, _MOST_PARTS, MOST_PREFIX_BYTES) or (b"",)
     if label != _LABEL or not rest or len(given.bodies) > MOST_BODIES:
         raise InvalidInput(f"the bytes are no frame of {_LABEL.decode()}: other software, or another version.")
     kind, *parts = rest

@@ -21,11 +21,11 @@ from operator import attrgetter
 from typing import Any, Final
 
 from lrdp.errors import InvalidInput
-from lrdp.federation.wire.frames import MOST_HEAD_BYTES, Body, Frame, frame, opened
+from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Body, Frame, frame, opened
 from lrdp.integrity import HASH_SIZE, as_number, number, pack, unpack
 
 NOWHERE: Final = bytes(HASH_SIZE)
-"""The head of a client that has verified nothing yet."""
+"""The tip of a client that has verified nothing yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +44,13 @@ class Here:
 
     name: str
     round: int
-    head: bytes
+    tip: bytes
     accept: bytes = b""
     signature: bytes = b""
 
     def claim(self, session: bytes) -> tuple[bytes, ...]:
         """What is signed: a session is named by its server's fresh nonce, so no answer of another one counts."""
-        return b"here/v1", session, number(self.round), self.head
+        return b"here/v1", session, number(self.round), self.tip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -202,12 +202,12 @@ class _Codec:
 _BYTES: Final = _Codec(bytes, bytes)
 _TEXT: Final = _Codec(str.encode, _text)
 _NUMBER: Final = _Codec(number, as_number)
-_PARTS: Final = _Codec(lambda parts: pack(*parts), lambda part: unpack(part, most_bytes=MOST_HEAD_BYTES))
+_PARTS: Final = _Codec(lambda parts: pack(*parts), lambda part: unpack(part, most_bytes=MOST_PREFIX_BYTES))
 _TEXTS: Final = _Codec(
     lambda texts: pack(*map(str.encode, texts)), lambda part: tuple(map(_text, unpack(part, _MOST_TEXTS)))
 )
 _BODY: Final = None
-"""A vector: no part of the head, but a body after it."""
+"""A vector: no part of the prefix, but a body after it."""
 _SINCE: Final = {"since.tags": _BYTES, "since.receipts": _PARTS, "since.heads": _TEXTS, "since.model": _BODY}
 _ORDER: Final = {"order": _BYTES, "signature": _BYTES}
 _PAID: Final = {"head": _TEXT, "accept": _BYTES}
@@ -232,7 +232,7 @@ class _Form:
 
 _FORMS: Final = (
     _Form(b"hello", Hello, {"session": _BYTES, "nonce": _BYTES, "layout": _BYTES, "signature": _BYTES}),
-    _Form(b"here", Here, {"name": _TEXT, "round": _NUMBER, "head": _BYTES, "accept": _BYTES, "signature": _BYTES}),
+    _Form(b"here", Here, {"name": _TEXT, "round": _NUMBER, "tip": _BYTES, "accept": _BYTES, "signature": _BYTES}),
     _Form(b"contribute", Contribute, {**_ORDER, "invitation": _BYTES, **_SINCE}),
     _Form(b"ahead", TrainAhead, {**_ORDER, **_SINCE}),
     _Form(b"handin", HandIn, {"invitation": _BYTES, **_SINCE}),

@@ -33,4 +33,4 @@ def check_order_signed(position: Position, order: bytes, signature: bytes) -> No
 
 
 def _order_claim(position: Position, order: bytes) -> tuple[bytes, ...]:
-    return b"order/v1", position.session.digest, number(position.round), position.head, order
+    return b"order/v1", position.session.digest, number(position.round), position.tip, order

@@ -27,7 +27,7 @@ _PROBE_SECONDS: Final = 5.0
 
 def send(connection: socket.socket, given: Frame, seconds: float) -> None:
     """Write a frame; raises OSError if the peer does not take it in time."""
-    parts = (given.head, *given.bodies)
+    parts = (given.prefix, *given.bodies)
     connection.settimeout(seconds)
     connection.sendall(_MAGIC + bytes([len(parts)]) + struct.pack(f">{len(parts)}Q", *map(len, parts)))
     for part in parts:
@@ -47,8 +47,8 @@ def receive(connection: socket.socket, most: int, seconds: float) -> Frame:
         raise InvalidInput("the bytes are no frame: other software, or another version of it.")
     sizes = struct.unpack(f">{count}Q", _exactly(connection, 8 * count, deadline))
     admit(sizes, most)
-    head, *bodies = [_exactly(connection, size, deadline) for size in sizes]
-    return Frame(bytes(head), tuple(bodies))
+    prefix, *bodies = [_exactly(connection, size, deadline) for size in sizes]
+    return Frame(bytes(prefix), tuple(bodies))
 
 
 def _exactly(connection: socket.socket, size: int, deadline: float) -> memoryview:
