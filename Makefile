@@ -24,6 +24,7 @@ check: $(DEV) ## The quick checks alone: lint, format, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy --config-file tests/mypy.ini
 	@$(BIN)/lint-imports --no-logo
 
 # Whoever already has the developers' environment needs no other.

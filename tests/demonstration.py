@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lrdp.accounting import Adjacency, RenyiAccountant
+from lrdp.accounting import Adjacency, Mechanism, RenyiAccountant
 from lrdp.federation import Consortium
 from lrdp.integrity.history import audit
 from lrdp.ledger import Books
@@ -67,7 +67,7 @@ def check_spending(shown: Demonstration, local_steps: int) -> None:
         # What was resent in a repeated round was not paid for again.
         assert charges == client["charges"] == client["rounds"] + client["lost"]
         assert client["steps"] == charges * local_steps
-        history = {home.policy().mechanism.costliest: charges * local_steps}
+        history: dict[Mechanism, int] = {home.policy().mechanism.costliest: charges * local_steps}
         computed = accountant.epsilon(history, client["delta"]).epsilon
         assert client["epsilon_fixed"] == min(computed, client["epsilon"])
 

@@ -56,7 +56,8 @@ from lrdp.ledger.policy import BudgetRule, Holder, MechanismRule, ModelRule, Pee
 
 STEP = FixedSizeGaussian(dataset_size=120, batch_size=32, noise_multiplier=4.0)
 BUDGET, SPENT = Budget(epsilon=8.0, delta=0.125), PrivacySpent(epsilon=0.5, delta=0.125)
-ADJACENCY, HISTORY, WEIGHTS = Adjacency.ADD_REMOVE, {STEP: 100}, {8.0: 0.5, 16.0: 0.25}
+ADJACENCY, WEIGHTS = Adjacency.ADD_REMOVE, {8.0: 0.5, 16.0: 0.25}
+HISTORY: dict[Mechanism, int] = {STEP: 100}
 SAMPLED = {"dataset_size": 120, "batch_size": 32, "noise_multiplier": 4.0}
 ASKED = {"history": HISTORY, "delta": 0.125}
 TRAINING = Training(dataset_size=120, batch_size=32, rounds=2, local_steps=3, budget=BUDGET)
@@ -75,7 +76,10 @@ CHOICES = {
 }
 ACCOUNTANT = {"epsilon": ASKED, "delta": {"history": HISTORY, "epsilon": 0.5}}
 RENYI = {**ACCOUNTANT, "divergence": {"history": HISTORY, "orders": np.array([2.0, 8.0])}}
-MECHANISM = {"dominating_pair": {"adjacency": ADJACENCY}, "with_noise": {"noise_multiplier": 4.0}}
+MECHANISM: dict[str, dict[str, Any]] = {
+    "dominating_pair": {"adjacency": ADJACENCY},
+    "with_noise": {"noise_multiplier": 4.0},
+}
 ORDERS = OrdersChoice(weights=WEIGHTS)
 POLICY = {
     "identity": Holder(client="a", unit="patient", max_rows_per_unit=2),
@@ -254,7 +258,7 @@ def look_alike(value: object) -> object:
     """Has every attribute of ``value``, and ``isinstance`` takes it for one."""
 
     class Double:
-        __class__ = property(lambda self: type(value))  # type: ignore[assignment]
+        __class__ = property(lambda self: type(value))
 
         def __getattr__(self, name: str) -> object:
             return getattr(value, name)
@@ -268,7 +272,7 @@ def look_alike(value: object) -> object:
     return Double()
 
 
-def disguises(valid: object) -> list[object]:
+def disguises(valid: Any) -> list[object]:
     """A value of a type that was derived from that of ``valid``, to answer differently."""
     if type(valid) not in (Budget, PrivacySpent, Training, Option, ReceivedModel, BudgetRule, MechanismRule):
         return []
@@ -311,7 +315,7 @@ def parameters() -> list[tuple[str, str]]:
     ]
 
 
-def is_allowed(name: str, parameter: str, valid: object, value: object) -> bool:
+def is_allowed(name: str, parameter: str, valid: object, value: Any) -> bool:
     """The few values of another type that are right: no order, nothing charged so far, the NaN of a bound."""
     if value is None:
         return (name, parameter) == ("PrivacySpent", "order")
@@ -407,10 +411,14 @@ def test_as_many_steps_as_a_narrow_number_holds_are_not_multiplied_in_it() -> No
     accountants = [EXACT, PldAccountant(adjacency=ADJACENCY), TaylorAccountant(adjacency=ADJACENCY)]
     for accountant in accountants:
         wide = accountant.epsilon({step: 30_000}, 1e-5)
-        assert accountant.epsilon({step: np.int16(30_000)}, np.float64(1e-5)) == wide
+        assert accountant.epsilon({step: np.int16(30_000)}, np.float64(1e-5)) == wide  # type: ignore[dict-item]
     assert EXACT.epsilon({step: 30_000}, 1e-5).epsilon > 11
     plan = Training(
-        dataset_size=5000, batch_size=np.uint8(128), rounds=np.int16(300), local_steps=np.int16(200), budget=BUDGET
+        dataset_size=5000,
+        batch_size=np.uint8(128),  # type: ignore[arg-type]
+        rounds=np.int16(300),  # type: ignore[arg-type]
+        local_steps=np.int16(200),  # type: ignore[arg-type]
+        budget=BUDGET,
     )
     assert plan.steps == 60_000
 
@@ -423,23 +431,23 @@ def test_a_filter_charged_in_narrow_numbers_books_what_it_admits() -> None:
     narrow_filter = wide_filter = RenyiFilter(budget=budget, adjacency=ADJACENCY, weights={12.0: 1.0})
     admitted = 0
     for _ in range(60):
-        narrow_filter, answer = narrow_filter.charge(step, np.uint8(200))
+        narrow_filter, answer = narrow_filter.charge(step, np.uint8(200))  # type: ignore[arg-type]
         wide_filter, expected = wide_filter.charge(step, 200)
         admitted += 200 * answer.admitted
         assert answer == expected
     assert narrow_filter.history == {step: admitted}
     assert not answer.admitted, "the budget ends, however the steps are counted"
-    slots = ReservedSlots(budget=Budget(epsilon=50.0, delta=1e-5), adjacency=ADJACENCY, slots={step: np.int16(300)})
-    slots, first = slots.charge(step, np.uint8(200))
-    slots, second = slots.charge(step, np.uint8(200))
+    slots = ReservedSlots(budget=Budget(epsilon=50.0, delta=1e-5), adjacency=ADJACENCY, slots={step: np.int16(300)})  # type: ignore[dict-item]
+    slots, first = slots.charge(step, np.uint8(200))  # type: ignore[arg-type]
+    slots, second = slots.charge(step, np.uint8(200))  # type: ignore[arg-type]
     assert (first.admitted, second.admitted, slots.used) == (True, False, {step: 200})
 
 
 def test_columns_of_unsigned_numbers_are_no_way_around_the_checks() -> None:
-    starts = np.array([0, 2, 1], dtype=np.uint64)
+    starts: Any = np.array([0, 2, 1], dtype=np.uint64)
     with pytest.raises(InvalidInput, match="must not decrease"):
         Fleet(adjacency=ADJACENCY, mechanisms=(STEP,), starts=starts, numbers=np.array([0]), steps=np.array([5]))
-    huge = np.array([2**64 - 1], dtype=np.uint64)
+    huge: Any = np.array([2**64 - 1], dtype=np.uint64)
     with pytest.raises(InvalidInput, match="at least 1"):
         Fleet(adjacency=ADJACENCY, mechanisms=(STEP,), starts=np.array([0, 1]), numbers=np.array([0]), steps=huge)
 

@@ -57,7 +57,7 @@ def test_what_is_not_known_is_infinite() -> None:
 def test_a_float_from_exact_arithmetic_is_the_next_on_the_safe_side() -> None:
     third = Decimal(1) / Decimal(3)
     assert Fraction(AtLeast.of(third)) < Fraction(third) < Fraction(AtMost.of(third))
-    assert AtLeast.of(Decimal("0.5")) == AtMost.of(Decimal("0.5")) == 0.5
+    assert float(AtLeast.of(Decimal("0.5"))) == float(AtMost.of(Decimal("0.5"))) == 0.5
 
 
 def test_json_has_every_digit() -> None:

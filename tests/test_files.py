@@ -172,8 +172,8 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return order
 
 
-def _policy(folder: Path) -> object:
-    return files.write_new(Home(folder=folder).policy, POLICY.encode(), files.PUBLIC)
+def _policy(folder: Path) -> None:
+    files.write_new(Home(folder=folder).policy, POLICY.encode(), files.PUBLIC)
 
 
 def _heads(folder: Path) -> Callable[[], object]:

@@ -67,7 +67,7 @@ def test_an_auditor_needs_no_more_than_the_package(
 
     def called(program: str, *words: str) -> subprocess.CompletedProcess[str]:
         path = {"PATH": "/usr/bin:/bin"}  # and nothing else of what the tests run with
-        command = [binaries / program, *words]
+        command: list[str | Path] = [binaries / program, *words]
         return subprocess.run(command, check=False, cwd=tmp_path, env=path, capture_output=True, text=True)
 
     def lrdp(words: str) -> subprocess.CompletedProcess[str]:

@@ -26,6 +26,7 @@ def test_the_python_example_runs_and_says_what_its_comment_says(capsys):
 
 def test_the_first_command_answers_what_is_printed_below_it():
     printed = re.search(r'"epsilon": (5\.\d+)…', README)
+    assert printed is not None
     answer = json.loads(lrdp(*commands()[0]))
     assert str(answer["epsilon"]).startswith(printed[1])
 

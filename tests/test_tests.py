@@ -27,7 +27,7 @@ def says(node, helpers, depth=DEEPEST):
 
 
 def silent(trees):
-    helpers = {}
+    helpers: dict[str, list[ast.FunctionDef]] = {}
     for tree in trees.values():
         for node in functions(tree):
             helpers.setdefault(node.name, []).append(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
@@ -46,7 +46,7 @@ def fixed_size(noise_multiplier: float, *, n: int = 5000, batch: int = 128) -> F
 
 def sampled(noise_multiplier: float, *, n: int = 5000, batch: int = 96, cap: int = 128) -> list[SampledGaussian]:
     """One mechanism of every sampled kind."""
-    common = {"dataset_size": n, "batch_size": batch, "noise_multiplier": noise_multiplier}
+    common: dict[str, Any] = {"dataset_size": n, "batch_size": batch, "noise_multiplier": noise_multiplier}
     return [
         FixedSizeGaussian(**common),
         FixedSizeWithReplacementGaussian(**common),
@@ -64,7 +64,7 @@ def mechanisms(draw: st.DrawFn, *, adjacency: Adjacency = ADD_REMOVE, renyi: boo
     noise = draw(st.floats(min_value=0.7 if renyi else 1.5, max_value=30.0))
     n = draw(st.integers(min_value=2, max_value=60_000))
     batch = draw(st.integers(min_value=1, max_value=max(1, n * 3 // 5)))
-    common = {"dataset_size": n, "batch_size": batch, "noise_multiplier": noise}
+    common: dict[str, Any] = {"dataset_size": n, "batch_size": batch, "noise_multiplier": noise}
     choices: list[Mechanism] = [Gaussian(noise_multiplier=noise), FixedSizeGaussian(**common)]
     if adjacency is ADD_REMOVE:
         cap = draw(st.integers(min_value=batch, max_value=3 * batch))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,14 +154,14 @@ def test_the_order_of_the_steps_does_not_matter(accountant: Accountant, renyi: b
 @pytest.mark.parametrize("accountant", [RENYI, TAYLOR, PLD])
 def test_ten_thousand_equal_steps_cost_what_they_cost_under_two_names(accountant: Accountant) -> None:
     # The same step, once as 128 of 5000 and once as 256 of 10,000.
-    twins = {fixed_size(4.427): 4_000, fixed_size(4.427, n=10_000, batch=256): 6_000}
+    twins: dict[Mechanism, int] = {fixed_size(4.427): 4_000, fixed_size(4.427, n=10_000, batch=256): 6_000}
     assert cost(accountant, twins) == pytest.approx(cost(accountant, {fixed_size(4.427): 10_000}), rel=1e-6)
 
 
 def test_tiny_spends_are_not_lost_beside_a_large_one() -> None:
     large, tiny = fixed_size(0.9), fixed_size(900.0, n=10**6, batch=1)
     orders = np.array([2.0, 8.5])
-    alone, both = (RENYI.divergence(history, orders) for history in ({large: 1}, {large: 1, tiny: 10**12}))
+    alone, both = RENYI.divergence({large: 1}, orders), RENYI.divergence({large: 1, tiny: 10**12}, orders)
     assert both - alone == pytest.approx(10**12 * RENYI.divergence({tiny: 1}, orders), rel=1e-3)
 
 
@@ -192,23 +193,25 @@ def test_a_history_without_steps_costs_nothing() -> None:
 
 @every
 @pytest.mark.parametrize("value", [*NEVER_A_PROBABILITY, "much", None])
-def test_a_delta_that_is_no_probability_is_refused_with_the_value(accountant: Accountant, value: object) -> None:
-    for history in ({fixed_size(4.427): 10}, {}):
+def test_a_delta_that_is_no_probability_is_refused_with_the_value(accountant: Accountant, value: Any) -> None:
+    histories: list[dict[Mechanism, int]] = [{fixed_size(4.427): 10}, {}]
+    for history in histories:
         with pytest.raises(InvalidInput, match=f"delta must .*got .*{re.escape(str(value))}"):
             accountant.epsilon(history, value)
 
 
 @every
 @pytest.mark.parametrize("value", [*NEVER_POSITIVE, "much", None])
-def test_an_epsilon_that_is_no_positive_number_is_refused_with_the_value(accountant: Accountant, value: object) -> None:
-    for history in ({fixed_size(4.427): 10}, {}):
+def test_an_epsilon_that_is_no_positive_number_is_refused_with_the_value(accountant: Accountant, value: Any) -> None:
+    histories: list[dict[Mechanism, int]] = [{fixed_size(4.427): 10}, {}]
+    for history in histories:
         with pytest.raises(InvalidInput, match=f"epsilon must .*got .*{re.escape(str(value))}"):
             accountant.delta(history, value)
 
 
 @every
 @pytest.mark.parametrize("value", NEVER_A_COUNT)
-def test_steps_that_are_no_count_are_refused_with_the_value(accountant: Accountant, value: object) -> None:
+def test_steps_that_are_no_count_are_refused_with_the_value(accountant: Accountant, value: Any) -> None:
     for ask in (accountant.epsilon, accountant.delta):
         with pytest.raises(InvalidInput, match=f"steps must .*got .*{re.escape(str(value))}"):
             ask({fixed_size(4.427): value}, 0.1)

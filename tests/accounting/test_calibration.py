@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -155,19 +156,19 @@ def test_the_quietest_batch_is_the_largest_where_size_costs_nothing_else() -> No
 
 
 @pytest.mark.parametrize("value", [*NEVER_POSITIVE, None])
-def test_a_budget_of_no_positive_epsilon_is_refused_with_the_value(value: object) -> None:
+def test_a_budget_of_no_positive_epsilon_is_refused_with_the_value(value: Any) -> None:
     with pytest.raises(InvalidInput, match=f"epsilon must .*got .*{re.escape(str(value))}"):
         Budget(epsilon=value, delta=1e-5)
 
 
 @pytest.mark.parametrize("value", [*NEVER_A_PROBABILITY, None])
-def test_a_budget_of_no_probable_delta_is_refused_with_the_value(value: object) -> None:
+def test_a_budget_of_no_probable_delta_is_refused_with_the_value(value: Any) -> None:
     with pytest.raises(InvalidInput, match=f"delta must .*got .*{re.escape(str(value))}"):
         Budget(epsilon=1.0, delta=value)
 
 
 @pytest.mark.parametrize("value", NEVER_A_COUNT)
-def test_counts_that_are_none_are_refused_with_the_value(value: object) -> None:
+def test_counts_that_are_none_are_refused_with_the_value(value: Any) -> None:
     budget, message = Budget(epsilon=1.0, delta=1e-5), f"must .*got .*{re.escape(str(value))}"
     with pytest.raises(InvalidInput, match=f"steps {message}"):
         least_noise(fixed_size(1.0), value, budget, RENYI)

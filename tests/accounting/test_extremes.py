@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def cases(steps: tuple[int, ...]) -> list[Case]:
     return [(made(kind, size, noise), adjacency, count, delta) for kind, size, noise, adjacency, count, delta in grid]
 
 
-def pair_of(step: Mechanism, adjacency: Adjacency) -> tuple[mpf, mpf]:
+def pair_of(step: Any, adjacency: Adjacency) -> tuple[mpf, mpf]:
     """(q, s) of a pair that the step's own dominates: at q = 1 the plain Gaussian's."""
     sigma = mpf(step.noise_multiplier)
     if isinstance(step, Gaussian):

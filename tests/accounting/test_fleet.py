@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from .given import ADD_REMOVE, NEVER_A_PROBABILITY, REPLACE_ONE, deltas, fixed_s
 BOOKS = {"starts": [0, 2, 2, 3], "numbers": [0, 1, 0], "steps": [5, 7, 11]}
 
 
-def fleet(**changes: object) -> Fleet:
+def fleet(**changes: Any) -> Fleet:
     arrays = {name: np.array(value) for name, value in {**BOOKS, **changes}.items()}
     return Fleet(adjacency=ADD_REMOVE, mechanisms=(fixed_size(1.3), fixed_size(2.9)), **arrays)
 
@@ -119,7 +121,7 @@ def test_books_of_fractions_are_refused(changes: dict) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, -3, 2.7, float("nan"), float("inf"), "11", None])
-def test_histories_of_steps_that_are_no_count_are_refused_and_never_rounded_down(steps: object) -> None:
+def test_histories_of_steps_that_are_no_count_are_refused_and_never_rounded_down(steps: Any) -> None:
     with pytest.raises(InvalidInput, match="steps must"):
         Fleet.from_histories([{fixed_size(1.3): steps}], ADD_REMOVE)
 
@@ -131,17 +133,19 @@ def test_a_delta_that_is_no_probability_is_refused_with_the_value(value: float) 
 
 
 def test_a_step_without_a_bound_costs_infinity_and_hides_nobody_elses_figure() -> None:
-    bounded = {fixed_size(1.3): 3}
+    bounded: dict[Mechanism, int] = {fixed_size(1.3): 3}
     for adjacency, unbounded in ((ADD_REMOVE, sampled(1.3)[1]), (REPLACE_ONE, sampled(1.3)[2])):
         alone = Fleet.from_histories([bounded], adjacency).epsilons(1e-5)
-        epsilons = Fleet.from_histories([{unbounded: 3}, bounded, {**bounded, unbounded: 1}, {}], adjacency).epsilons(
-            1e-5
-        )
+        histories: list[dict[Mechanism, int]] = [{unbounded: 3}, bounded, {**bounded, unbounded: 1}, {}]
+        epsilons = Fleet.from_histories(histories, adjacency).epsilons(1e-5)
         assert epsilons.tolist() == [np.inf, alone[0], np.inf, 0.0]
 
 
 def test_a_fleets_epsilon_holds_because_it_is_never_below_the_loss_distributions() -> None:
-    clients = [{fixed_size(4.427): 10_000}, {fixed_size(1.9, n=6734, batch=32): 3165, fixed_size(6.1): 500}]
+    clients: list[dict[Mechanism, int]] = [
+        {fixed_size(4.427): 10_000},
+        {fixed_size(1.9, n=6734, batch=32): 3165, fixed_size(6.1): 500},
+    ]
     epsilons = Fleet.from_histories(clients, ADD_REMOVE).epsilons(1e-5)
     for epsilon, history in zip(epsilons, clients, strict=True):
         assert epsilon >= PldAccountant(adjacency=ADD_REMOVE).epsilon(history, 1e-5).epsilon

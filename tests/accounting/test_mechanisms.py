@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,7 @@ from lrdp.errors import InvalidInput, Unsupported
 
 from .given import ADD_REMOVE, NEVER_A_COUNT, NEVER_POSITIVE, REPLACE_ONE, fixed_size, mechanisms, sampled
 
-SIZES = {"dataset_size": 5000, "batch_size": 96, "noise_multiplier": 1.7}
+SIZES: dict[str, Any] = {"dataset_size": 5000, "batch_size": 96, "noise_multiplier": 1.7}
 KINDS: list[tuple[type[Mechanism], dict]] = [
     (Gaussian, {"noise_multiplier": 1.7}),
     (FixedSizeGaussian, SIZES),
@@ -61,13 +62,13 @@ def test_a_size_that_is_no_count_is_refused_with_the_value(
 
 
 @pytest.mark.parametrize("value", NEVER_A_COUNT)
-def test_a_cap_that_is_no_count_is_refused_with_the_value(value: object) -> None:
+def test_a_cap_that_is_no_count_is_refused_with_the_value(value: Any) -> None:
     with pytest.raises(InvalidInput, match=f"cap must .*got .*{said(value)}"):
         TruncatedPoissonGaussian(**SIZES, cap=value)
 
 
 @pytest.mark.parametrize("text", ["1.7", "nan", b"1.7"])
-def test_noise_that_only_looks_like_a_number_is_refused(text: object) -> None:
+def test_noise_that_only_looks_like_a_number_is_refused(text: Any) -> None:
     with pytest.raises(InvalidInput, match="noise_multiplier"):
         Gaussian(noise_multiplier=text)
 
@@ -100,7 +101,7 @@ def test_a_mechanism_cannot_change_and_equal_ones_are_one_key(kind: type[Mechani
     assert {one: 3}[other] == 3
     assert one.with_noise(2.9) == dataclasses.replace(one, noise_multiplier=2.9) != one
     with pytest.raises(dataclasses.FrozenInstanceError):
-        one.noise_multiplier = 5.0
+        one.noise_multiplier = 5.0  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("value", NEVER_POSITIVE)
@@ -144,7 +145,7 @@ def test_replace_one_never_costs_less_than_add_remove(mechanism: Mechanism, step
 
 
 def test_an_add_remove_epsilon_reported_as_replace_one_would_be_a_tenth_too_small() -> None:
-    history = {fixed_size(4.696): 10_000}
+    history: dict[Mechanism, int] = {fixed_size(4.696): 10_000}
     usual, replaced = (PldAccountant(adjacency=which).epsilon(history, 1e-5).epsilon for which in Adjacency)
     assert usual < 0.9 * replaced
 

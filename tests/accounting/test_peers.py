@@ -7,6 +7,7 @@ about it in the documentation is to go.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from lrdp.accounting import (
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
     Gaussian,
+    Mechanism,
     PldAccountant,
     PoissonGaussian,
     RenyiAccountant,
@@ -68,6 +70,7 @@ def dp_accounting_event(mechanism: SampledGaussian) -> object:
 def test_opacus_agrees_on_renyi_but_for_the_orders_it_tries(mechanism: SampledGaussian, steps: int) -> None:
     ours = RENYI.epsilon({mechanism: steps}, DELTA)
     assert ours.epsilon * (1 - 2e-4) <= opacus_epsilon(mechanism, steps) <= ours.epsilon * 1.001
+    assert ours.order is not None
     neighbours = [ours.order - 1e-4, ours.order, ours.order + 1e-4]
     assert opacus_epsilon(mechanism, steps, neighbours) == pytest.approx(ours.epsilon, rel=1e-5)
 
@@ -104,7 +107,7 @@ def test_dp_accounting_agrees_with_our_loss_distribution(mechanism: SampledGauss
 def test_dp_accounting_agrees_on_steps_that_differ() -> None:
     from dp_accounting import pld
 
-    history = {TRAININGS[0][0]: 900, TRAININGS[2][0]: 1100, TRAININGS[3][0]: 500}
+    history: dict[Any, int] = {TRAININGS[0][0]: 900, TRAININGS[2][0]: 1100, TRAININGS[3][0]: 500}
     accountant = pld.PLDAccountant()
     for mechanism, steps in history.items():
         accountant.compose(dp_accounting_event(mechanism), steps)
@@ -171,7 +174,7 @@ def test_known_fault_dp_accountings_renyi_forgets_the_factor_two_of_replace_one(
     by_loss = pld.PLDAccountant(neighboring_relation=relation).compose(event).get_epsilon(DELTA)
     assert by_renyi == pytest.approx(1.01, abs=0.01)
     assert by_loss == pytest.approx(1.99, abs=0.01)
-    replace_one = {Gaussian(noise_multiplier=4.0): 1}
+    replace_one: dict[Mechanism, int] = {Gaussian(noise_multiplier=4.0): 1}
     assert PldAccountant(adjacency=REPLACE_ONE).epsilon(replace_one, DELTA).epsilon == pytest.approx(by_loss, rel=0.002)
     assert RenyiAccountant(adjacency=REPLACE_ONE).epsilon(replace_one, DELTA).epsilon > by_loss
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from lrdp.accounting import Adjacency, Budget, Option, Plan, Training, TruncatedPoissonGaussian, options
+from lrdp.accounting import Adjacency, Budget, Mechanism, Option, Plan, Training, TruncatedPoissonGaussian, options
 from lrdp.errors import InvalidInput
 
 from .given import NEVER_A_COUNT
@@ -20,7 +22,7 @@ def plan() -> Plan:
 
 
 def steps_taken(plan: Plan, option: Option, rounds: int) -> float:
-    history = {option.mechanism: rounds * plan.training.local_steps}
+    history: dict[Mechanism, int] = {option.mechanism: rounds * plan.training.local_steps}
     return option.accountant.epsilon(history, plan.training.budget.delta).epsilon
 
 
@@ -100,8 +102,8 @@ def test_truncated_options_choose_an_expected_batch_below_the_cap(plan: Plan) ->
 
 @pytest.mark.parametrize("field", ["dataset_size", "batch_size", "rounds", "local_steps"])
 @pytest.mark.parametrize("value", NEVER_A_COUNT)
-def test_a_training_of_numbers_that_are_no_counts_is_refused(field: str, value: object) -> None:
-    numbers = {"dataset_size": 5000, "batch_size": 128, "rounds": 250, "local_steps": 40}
+def test_a_training_of_numbers_that_are_no_counts_is_refused(field: str, value: Any) -> None:
+    numbers: dict[str, Any] = {"dataset_size": 5000, "batch_size": 128, "rounds": 250, "local_steps": 40}
     with pytest.raises(InvalidInput, match=f"{field} must"):
         Training(**{**numbers, field: value}, budget=BUDGET)
 

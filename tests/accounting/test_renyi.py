@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_the_whole_data_set_in_every_step_costs_what_the_gaussian_mechanism_cost
 
 @pytest.mark.parametrize("kind", ["sampled", "replaced"])
 def test_mechanisms_evaluated_together_are_evaluated_as_alone(kind: str) -> None:
-    pair_of = {
+    pair_of: Any = {
         "sampled": lambda q, sigma: GaussianMixturePair(weights=(q,), deviation=sigma / 2),
         "replaced": lambda q, sigma: ReplaceOnePair(probability=q, deviation=sigma / 2),
     }[kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from lrdp.errors import InvalidInput, OutOfReach
 from .given import ADD_REMOVE, NEVER_A_COUNT, fixed_size, histories, sampled
 
 BUDGET = Budget(epsilon=4.0, delta=1e-3)
-SLOTS = {fixed_size(4.427): 40, fixed_size(9.1, batch=60): 25, sampled(2.2)[1]: 3}
+SLOTS: dict[Mechanism, int] = {fixed_size(4.427): 40, fixed_size(9.1, batch=60): 25, sampled(2.2)[1]: 3}
 
 
 @cache
@@ -73,7 +74,7 @@ def test_no_slots_are_no_reservation() -> None:
 
 
 @pytest.mark.parametrize("value", NEVER_A_COUNT)
-def test_steps_that_are_no_count_are_neither_reserved_nor_charged(value: object) -> None:
+def test_steps_that_are_no_count_are_neither_reserved_nor_charged(value: Any) -> None:
     with pytest.raises(InvalidInput, match="steps must"):
         ReservedSlots.reserve(BUDGET, ADD_REMOVE, {fixed_size(4.427): value})
     with pytest.raises(InvalidInput, match="steps must"):

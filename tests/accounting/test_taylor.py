@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from lrdp.accounting import Gaussian, PoissonGaussian, RenyiAccountant, TaylorAccountant, TruncatedPoissonGaussian
+from lrdp.accounting import (
+    Gaussian,
+    Mechanism,
+    PoissonGaussian,
+    RenyiAccountant,
+    TaylorAccountant,
+    TruncatedPoissonGaussian,
+)
 from lrdp.accounting.pairs import GaussianMixturePair
 from lrdp.errors import InvalidInput, Unsupported
 from oracles.renyi_mpmath import subsampled_gaussian
@@ -24,7 +32,7 @@ ORDERS = [1.07, 1.5, 2.0, 2.5, 3.0, 4.0, 7.0, 8.4, 11.0, 16.0, 32.0, 64.5, 160.0
 
 
 def bounds(q: float, sigma: float, orders: list[float], terms: int) -> list[float]:
-    history = {Bare(pair=GaussianMixturePair(weights=(q,), deviation=sigma / 2)): 1}
+    history: dict[Mechanism, int] = {Bare(pair=GaussianMixturePair(weights=(q,), deviation=sigma / 2)): 1}
     return TaylorAccountant(adjacency=ADD_REMOVE, terms=terms).divergence(history, np.array(orders)).tolist()
 
 
@@ -104,7 +112,7 @@ def test_mechanisms_with_one_sampling_probability_have_the_bound_too() -> None:
 
 
 @pytest.mark.parametrize("terms", [2, 0, -1, 3.5, float("nan"), None])
-def test_fewer_than_three_terms_are_refused(terms: object) -> None:
+def test_fewer_than_three_terms_are_refused(terms: Any) -> None:
     with pytest.raises(InvalidInput, match=f"{terms}.*m ≥ 3"):
         TaylorAccountant(adjacency=ADD_REMOVE, terms=terms)
 

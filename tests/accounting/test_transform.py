@@ -1,5 +1,7 @@
 """The Fourier transform that composes losses, against plain convolution, which has no cancellation."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,8 @@ def one_step(probability, deviation, width):
 
 def convolved(part, steps):
     """Repeated squaring with direct sums of non-negative numbers: every tail is good to many digits."""
-    power, result = part.atoms, None
+    power: Any = part.atoms
+    result: Any = None
     for bit in bin(steps)[:1:-1]:
         if bit == "1":
             result = power if result is None else np.convolve(result, power)

@@ -1,6 +1,7 @@
 """Three made-up hospitals in the format of the real files, and the shipped settings with less of everything."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,9 @@ def write_heart(folder, *, changed=None):
     names = [name for name, count in SIZES.items() for _ in range(count)]
     count = len(names)
     age = chance.normal(55, 9, count)
-    table = {name: chance.integers(0, 4, count).astype(np.float32) for name in ("cp", "restecg", "slope", "ca", "thal")}
+    table: dict[str, Any] = {
+        name: chance.integers(0, 4, count).astype(np.float32) for name in ("cp", "restecg", "slope", "ca", "thal")
+    }
     table |= {name: chance.integers(0, 2, count).astype(np.float32) for name in ("sex", "fbs", "exang")}
     table |= {name: chance.normal(140, 20, count).astype(np.float32) for name in ("trestbps", "chol", "thalach")}
     target = (age + chance.normal(0, 5, count) > 55).astype(np.int8)

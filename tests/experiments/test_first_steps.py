@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -94,7 +95,7 @@ def test_what_does_not_fit_together_is_told_in_one_sentence(folder, words, sente
 
 def test_the_papers_run_on_cifar10_has_noise_of_39_clip_norms_or_84():
     """As was found before with other code: design/evaluation.md."""
-    study = utility.study(
+    study: Any = utility.study(
         {**read_settings(SETTINGS, quick=False), "only_models": ["vgg11"], "steps": 1, "epsilons": [2]}
     )
     whole = study._whole(Results(), "cifar10-vgg11")
@@ -110,7 +111,8 @@ def test_the_papers_run_on_cifar10_has_noise_of_39_clip_norms_or_84():
 
 
 def test_every_task_of_the_papers_models_has_the_papers_run():
-    settings = utility.study(read_settings(SETTINGS, quick=False)).plan.settings
+    study: Any = utility.study(read_settings(SETTINGS, quick=False))
+    settings = study.plan.settings
     own = {name for name, task in settings.tasks.items() if task.model in {"vgg11", "bert"}}
     assert own == set(settings.paper)
     assert all(settings.tasks[name].batch_size == run.batch_size for name, run in settings.paper.items())

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from experiments.small_hospitals import SIZES, places, small, write_heart
-from lrdp.accounting import Adjacency, FixedSizeGaussian, PldAccountant, RenyiAccountant, TruncatedPoissonGaussian
+from lrdp.accounting import (
+    Accountant,
+    Adjacency,
+    FixedSizeGaussian,
+    PldAccountant,
+    RenyiAccountant,
+    SampledGaussian,
+    TruncatedPoissonGaussian,
+)
 from lrdp.errors import InvalidInput
 from lrdp.experiments.hospitals import training
 from lrdp.experiments.hospitals.machine import Job, MachineWay, attempt
@@ -43,7 +51,9 @@ def results(where, written):
     found = Results()
     for stage in small().stages:
         for cell in stage(found):
-            found.add(cell, CellStore(where.results).load(cell))
+            kept = CellStore(where.results).load(cell)
+            assert kept is not None
+            found.add(cell, kept)
     return found
 
 
@@ -73,8 +83,8 @@ def test_each_hospital_spends_what_the_accountant_says_of_its_own_size(results):
         assert held == SIZES[row["group"]] - SIZES[row["group"]] // 3
         batch = round(held / 2)
         if row["method"] == "l-rdp":
-            step = FixedSizeGaussian(dataset_size=held - 1, batch_size=batch, noise_multiplier=noise)
-            accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
+            step: SampledGaussian = FixedSizeGaussian(dataset_size=held - 1, batch_size=batch, noise_multiplier=noise)
+            accountant: Accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
         else:
             cap = int(np.ceil(batch + 5 * np.sqrt(batch)))
             step = TruncatedPoissonGaussian(dataset_size=held + 1, batch_size=batch, cap=cap, noise_multiplier=noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ SETTINGS = Path(__file__).parents[2] / "experiments" / "models.toml"
 def planned(model="cnn", **changes):
     """A plan, and results as if data and noise were known and the larger rate were the better one."""
     tables = laid_over(read_settings(SETTINGS, quick=False), {"only_models": [model], **changes})
-    plan, results = utility.study(tables).plan, Results()
+    study: Any = utility.study(tables)
+    plan, results = study.plan, Results()
     for cell in plan.data(results):
         results.add(cell, {"train": 66_670})
     for cell in plan.noise(results):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from lrdp.experiments.study.settings import laid_over
 from lrdp.experiments.utility.training import run_in_process
 
 SETTINGS = Path(__file__).parents[2] / "experiments" / "sensitivity.toml"
-CHANGES = {
+CHANGES: dict[str, Any] = {
     "epsilons": [8.0],
     "seeds": [0],
     "tuning_seeds": [100],

@@ -29,6 +29,7 @@ def story_of(clients):
 def test_the_frugal_client_plans_for_half_of_the_rounds_and_others_for_all():
     story = Story(rounds=9)
     planned = {name: training.rounds for name, training in story.trainings().items()}
+    assert story.frugal is not None
     assert planned.pop(story.frugal) == 4
     assert set(planned.values()) == {9}
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,8 @@ class Silence:
 
 # ------------------------------------------------------------------------------------------------------------ settings
 def shipped(**changes):
-    return utility.study(laid_over(read_settings(SETTINGS, quick=False), changes)).plan
+    study: Any = utility.study(laid_over(read_settings(SETTINGS, quick=False), changes))
+    return study.plan
 
 
 def test_the_shipped_grid_is_the_papers():
@@ -47,7 +49,7 @@ def test_the_shipped_grid_is_the_papers():
 
 def test_every_method_is_tried_with_as_many_rates():
     study = small(epsilons=[2.0, 8.0])
-    counts = {}
+    counts: dict[Any, Any] = {}
     for cell, _ in fake(study, lambda cell: 0.5).where(stage="tuning"):
         counts.setdefault((cell["method"], cell["epsilon"]), []).append(cell["rate"])
     assert set(map(tuple, counts.values())) == {(0.5, 2.0)}

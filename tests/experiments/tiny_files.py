@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -40,8 +42,8 @@ def write_encoder(folder, name="all-MiniLM-L6-v2"):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel
 
-    sizes = {"vocab_size": len(WORDS), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 24, "max_position_embeddings": 32}
+    sizes: dict[str, Any] = {"vocab_size": len(WORDS), "hidden_size": 16, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 32}
     with torch.random.fork_rng():
         torch.manual_seed(5)
         BertModel(BertConfig(**sizes)).save_pretrained(folder / name)

@@ -341,7 +341,8 @@ class Explorer:
 
     def _orders(self, disk: Disk) -> Iterator[tuple[Label, Question]]:
         session = Session.decode(self._sessions[disk.session].session)
-        position, model = genesis(session, model_hash(FIRST_MODEL)), raw(FIRST_MODEL)
+        position = genesis(session, model_hash(FIRST_MODEL))
+        model: memoryview | None = raw(FIRST_MODEL)
         if disk.state is not None:
             position, model = last_verified(disk.state).position, None
         if position.round >= self._scope.rounds:

@@ -107,7 +107,9 @@ class Stage:
 
     def invitation(self, order: Order = HONEST) -> Contribute:
         """What an honest server would send the victim now."""
-        return self.coordinator.invite(self.names, order)[VICTIM]
+        asked = self.coordinator.invite(self.names, order)[VICTIM]
+        assert isinstance(asked, Contribute), asked
+        return asked
 
     def gather(self, order: Order = HONEST) -> None:
         for name, work in self.coordinator.invite(self.names, order).items():

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,7 @@ def run_in_process(app, package, settings, asked, **environment):
 
 def run_example(name, consortium):
     """After how many rounds its accuracy was told."""
-    asked = {"num-server-rounds": ROUNDS}
+    asked: dict[str, Any] = {"num-server-rounds": ROUNDS}
     said = run_in_process(f"examples/{name}", "digits", DEALT, asked, LRDP_CONSORTIUM=str(consortium.folder))
     return len(re.findall(r"MetricRecord: {'accuracy': [0-9.]+}", said))
 
@@ -141,7 +142,12 @@ def test_the_rest_of_the_examples_is_the_same(name):
 def test_an_operator_names_the_policy_in_the_configuration_of_its_node(consortium):
     policies = [{"policy": str(consortium.client(name).folder / "policy.toml")} for name in consortium.names()]
     settings = [{**dealt, **policy} for dealt, policy in zip(DEALT, policies, strict=True)]
-    asked = {"num-server-rounds": ROUNDS, "local-steps": LOCAL_STEPS, "learning-rate": 0.3, "timeout": 60.0}
+    asked: dict[str, Any] = {
+        "num-server-rounds": ROUNDS,
+        "local-steps": LOCAL_STEPS,
+        "learning-rate": 0.3,
+        "timeout": 60.0,
+    }
     asked |= {"server-folder": str(consortium.server_folder), "registry": str(consortium.registry_file)}
     said = run_in_process("apps/digits", "digits_app", settings, asked)
     assert said.count("4 took part · verified") == ROUNDS

@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -213,7 +213,7 @@ def _within_policy(made: Stage) -> bool:
     kept = all(
         mechanism.noise_multiplier >= rule.costliest.noise_multiplier
         and mechanism.batch_size <= rule.costliest.batch_size
-        for mechanism in books.history
+        for mechanism in cast("dict[Any, int]", books.history)
     )
     return kept and max(per_round) <= 2 and made.world.spent(VICTIM) <= policy.budget.total.epsilon
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from lrdp.federation.client.catching_up import run_identifier
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.questions import Closing, Contribute, Contributed, Decline, Hello, Here, OwnTag
-from lrdp.federation.wire.signing import sign_session
+from lrdp.federation.wire.signing import run_identifier, sign_session
 from lrdp.integrity import ProofMethod, Registry, Session, new_identity
 from lrdp.integrity import registry as registries
 from lrdp.integrity.encoding import HASH_SIZE, number, pack, unpack

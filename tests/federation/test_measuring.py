@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from flwr.app import MetricRecord
 from torch import nn
 
 from federation.worlds import TRAINING, World, initial, world
@@ -19,7 +20,7 @@ from lrdp.ledger.receipt import issue
 from lrdp.training import CrossEntropy, PublicConstants, Sgd, Task, TensorRecords, check_gradients
 
 
-def measured(place: World, rounds: int = 1) -> dict[int, dict[str, float]]:
+def measured(place: World, rounds: int = 1) -> dict[int, MetricRecord]:
     terms = Terms(
         identity=place.consortium.server_identity(),
         registry=place.consortium.registry(),

@@ -1,6 +1,7 @@
 """Every message has one encoding, and any other bytes are refused by name, never by accident."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from lrdp.federation.wire.questions import (
 )
 from lrdp.integrity import FixedPoint
 
-EXAMPLES = [
+EXAMPLES: list[Any] = [
     Hello(session=b"s" * 300, nonce=b"n" * 32, layout=b"[]", signature=b"z" * 64),
     Here(name="hospital-1", round=3, tip=b"h" * 32),
     Contribute(
@@ -59,22 +60,20 @@ EXAMPLES = [
 ]
 
 
-def shown(message: object) -> dict[str, object]:
+def shown(message: Any) -> dict[str, object]:
     values = {name: value for name, value in vars(message).items() if not name.startswith("_")}
     return {name: shown(value) if isinstance(value, CatchUp) else value for name, value in values.items()}
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
-def test_what_is_written_is_read(message: object) -> None:
+def test_what_is_written_is_read(message: Any) -> None:
     read = read_message(to_frame(message))
     assert type(read) is type(message)
     assert shown(read) == shown(message)
 
 
 @given(data=some.data(), message=some.sampled_from(EXAMPLES))
-def test_damaged_bytes_are_refused_or_are_another_message_of_the_same_form(
-    data: some.DataObject, message: object
-) -> None:
+def test_damaged_bytes_are_refused_or_are_another_message_of_the_same_form(data: some.DataObject, message: Any) -> None:
     good = to_frame(message)
     prefix = bytearray(good.prefix)
     place = data.draw(some.integers(0, len(prefix) - 1))
@@ -118,8 +117,8 @@ def test_a_frame_survives_flower() -> None:
     assert from_message(message(to_records(original))) == original
 
 
-def raw(data: bytes, **changes: object) -> Array:
-    fields = {"dtype": "uint8", "shape": (len(data),), "stype": "lrdp/v1", "data": data}
+def raw(data: bytes, **changes: Any) -> Array:
+    fields: dict[str, Any] = {"dtype": "uint8", "shape": (len(data),), "stype": "lrdp/v1", "data": data}
     return Array(**{**fields, **changes})
 
 

@@ -34,7 +34,7 @@ def test_no_option_of_flowers_strategies_is_silently_dropped(terms: Any, option:
 @pytest.mark.parametrize("option", ["server_momentum", "eta"])
 def test_a_servers_optimiser_is_refused_with_the_reason(terms: Any, option: str) -> None:
     with pytest.raises(Unsupported, match="could not be told from a forgery; use momentum or Adam at the clients"):
-        VerifiedAverage(terms, **{option: 0.9})
+        VerifiedAverage(terms, **{option: 0.9})  # type: ignore[arg-type]
 
 
 def test_a_misspelt_option_is_an_error(terms: Any) -> None:

@@ -207,8 +207,8 @@ FAR = 2.0 * (1.0 + 1e-3)
 
 def _crowd(people: People) -> People:
     """Everybody is the same, so that it does not matter who is drawn."""
-    others = tuple(part[:1].expand_as(part).clone() for part in people.others)
-    return replace(people, others=others, another=tuple(part[0] for part in others))
+    first, second = (part[:1].expand_as(part).clone() for part in people.others)
+    return replace(people, others=(first, second), another=(first[0], second[0]))
 
 
 def _moved(

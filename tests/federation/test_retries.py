@@ -29,7 +29,8 @@ class Watch:
     def __init__(self, leaver: int = LEAVER) -> None:
         self.sums: dict[bytes, np.ndarray] = {}
         self.updates: dict[int, list[np.ndarray]] = {}
-        self.leaver, self.place = leaver, None
+        self.leaver = leaver
+        self.place: World | None = None
 
     def out(self, message: Message) -> Message:
         question = read_message(from_message(message))
@@ -79,8 +80,8 @@ def test_by_default_those_who_stay_make_new_updates_and_no_difference_is_anybody
     assert charges(place) == [2, 2, 2, 1]
     assert [len(watch.updates[node]) for node in (1, 2, 3, LEAVER)] == [2, 2, 2, 1]
     first, second = watch.sums.values()
-    assert first.tolist() == sum(updates[0] for updates in watch.updates.values()).tolist()
-    assert second.tolist() == sum(watch.updates[node][1] for node in (1, 2, 3)).tolist()
+    assert first.tolist() == np.sum([updates[0] for updates in watch.updates.values()], axis=0).tolist()
+    assert second.tolist() == np.sum([watch.updates[node][1] for node in (1, 2, 3)], axis=0).tolist()
     assert watch.updates[LEAVER][0].tolist() not in watch.differences()
 
 

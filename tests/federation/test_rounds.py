@@ -9,14 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message
 
 from federation.worlds import TRAINING, World, hospitals, initial, model, records, sampled, world
-from lrdp.accounting import Budget, RenyiAccountant, Training
+from lrdp.accounting import Budget, Mechanism, RenyiAccountant, SampledGaussian, Training
 from lrdp.errors import InvalidInput
 from lrdp.federation import Order
 from lrdp.federation.wire.flower import from_message, to_records
-from lrdp.federation.wire.questions import Answer, Contributed, Decline, Here, OwnTag, Work, read_message, to_frame
+from lrdp.federation.wire.questions import (
+    Announcement,
+    Answer,
+    Contributed,
+    Decline,
+    Here,
+    OwnTag,
+    Work,
+    read_message,
+    to_frame,
+)
 from lrdp.integrity import SketchClient, Verdict, sketch_client
 from lrdp.integrity.checks import Seen
 from lrdp.integrity.field import MERSENNE_127
@@ -68,7 +78,7 @@ def test_each_client_is_charged_for_exactly_its_own_steps(tmp_path: Path) -> Non
         assert charges(place, name) == taken.get(name, 0)
         with place.consortium.client(name).ledger() as ledger:
             steps = taken.get(name, 0) * TRAINING.local_steps
-            history = {ledger.policy.mechanism.costliest: steps} if steps else {}
+            history: dict[Mechanism, int] = {ledger.policy.mechanism.costliest: steps} if steps else {}
             assert dict(ledger.books.history) == history
             tightest = RenyiAccountant(adjacency=ledger.policy.budget.adjacency).epsilon(history, 1e-5).epsilon
             assert tightest <= ledger.answer().spent.epsilon <= 8.0
@@ -220,15 +230,16 @@ def test_a_stricter_order_is_obeyed(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
     place.run(1, order=Order(steps=2, batch_size=4, noise_multiplier=20.0, clip_norm=0.5, learning_rate=0.01))
     ((mechanism, steps),) = place.books("hospital-0").history.items()
+    assert isinstance(mechanism, SampledGaussian)
     assert (steps, mechanism.batch_size, mechanism.noise_multiplier) == (2, 4, 20.0)
 
 
 def test_flower_train_config_is_an_order(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
-    place.strategy().start(place.grid, initial(), num_rounds=1, timeout=5, train_config={"steps": 1})
+    place.strategy().start(place.grid, initial(), num_rounds=1, timeout=5, train_config=ConfigRecord({"steps": 1}))
     assert list(place.books("hospital-0").history.values()) == [1]
     with pytest.raises(InvalidInput, match="an order has no local_epochs"):
-        place.strategy().start(place.grid, initial(), num_rounds=1, train_config={"local-epochs": 1})
+        place.strategy().start(place.grid, initial(), num_rounds=1, train_config=ConfigRecord({"local-epochs": 1}))
 
 
 def test_an_altered_aggregate_is_caught_by_every_client_and_moves_nobody(tmp_path: Path) -> None:
@@ -236,10 +247,10 @@ def test_an_altered_aggregate_is_caught_by_every_client_and_moves_nobody(tmp_pat
 
     def alter(message: Message) -> Message:
         question = read_message(from_message(message))
-        if type(question).__name__ == "Announcement":
-            body = bytearray(question.aggregate)
+        if isinstance(question, Announcement):
+            body = bytearray(question.aggregate or b"")
             body[0] ^= 1
-            message.content = to_records(to_frame(type(question)(publish=question.publish, aggregate=bytes(body))))
+            message.content = to_records(to_frame(Announcement(publish=question.publish, aggregate=bytes(body))))
         return message
 
     place = world(tmp_path, 3, before=alter)
@@ -276,7 +287,8 @@ def test_released_bytes_are_those_of_the_outbox(tmp_path: Path) -> None:
     place.run(2)
     with place.consortium.client("hospital-0").ledger() as ledger:
         states = ledger.books.states
-        assert [ledger.reply_of(charge).body for charge in states] == sent
+        replies = [ledger.reply_of(charge) for charge in states]
+        assert [reply.body for reply in replies if reply is not None] == sent
         assert set(states.values()) == {State.SENT}
 
 
@@ -292,6 +304,7 @@ def test_a_work_message_asked_twice_is_answered_with_the_same_update(tmp_path: P
     place.run(1)
     node = place.node("hospital-0")
     first = read_message(from_message(node.app(works[0], place.grid.context_of(1))))
+    assert isinstance(first, Decline)
     assert first.code == "model-mismatch"  # the round is over here
     assert charges(place, "hospital-0") == 1
 
@@ -302,7 +315,7 @@ def test_worlds_are_honest(tmp_path: Path) -> None:
     assert sum(parameter.numel() for parameter in model().parameters()) == 10
 
 
-def answering_with(make: Callable[[Answer], Answer]) -> Callable[[Message], Message]:
+def answering_with(make: Callable[[Any], Answer]) -> Callable[[Message], Message]:
     """A client that lies, as the server sees it."""
 
     def lie(message: Message) -> Message:

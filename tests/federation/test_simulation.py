@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_in_ray_a_cheat_is_caught_a_budget_is_kept_and_every_figure_is_the_ledge
 
 
 def test_an_honest_server_is_accused_of_nothing(tmp_path):
-    attempts = []
+    attempts: list[Any] = []
     story = Story(clients=3, rounds=2, local_steps=1, cheats=False)
     summary = demo.run(story, tmp_path / "new", in_one_process, attempts.append)
     assert summary["rounds_run"] == summary["rounds_verified"] == len(attempts) == 2

@@ -70,7 +70,7 @@ class World:
 
     def strategy(self, *, order: Order | None = None, **terms: Any) -> VerifiedAverage:
         """``terms`` are those of Terms that are not this world's own."""
-        own = {
+        own: dict[str, Any] = {
             "identity": self.consortium.server_identity(),
             "registry": self.consortium.registry(),
             "folder": self.consortium.server_folder,

@@ -33,7 +33,7 @@ from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Announcement, CatchUp, Contributed, HandIn, Hello, read_message, to_frame
 from lrdp.federation.wire.shares import read_share
 from lrdp.federation.wire.sockets import receive
-from lrdp.integrity import exact, history, keys, states
+from lrdp.integrity import ProofMethod, exact, history, keys, states
 from lrdp.integrity.cards import card, json_object, read_card, read_registry, registry_record
 from lrdp.integrity.encoding import Reader, fields, unpack
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
@@ -186,7 +186,7 @@ def _integrity() -> dict[str, Decoder]:
     scene = stage(world)
     played, ready = play_out(scene), world.clients["c000"]
     receipt, session, me = honest_round(federation(3, size=5)), world.session, ready.identity
-    exact_client = federation(3, size=5, method=exact.ProofMethod.EXACT).clients["c000"].scheme
+    exact_client = federation(3, size=5, method=ProofMethod.EXACT).clients["c000"].scheme
     vectors = states.client_vectors(ready)
     line = (history.session_line(session) + "\n").encode()
     kept = {

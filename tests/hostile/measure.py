@@ -72,7 +72,8 @@ def main() -> None:
     for name, rows in costs.items():
         (slow, _, why), (_, large, what) = max(rows), max(rows, key=lambda row: row[1])
         sys.stdout.write(f"{name:<44} {slow:7.3f} s {why:<28} {large / size:6.2f}× {what}\n")
-    seconds, memory = (max(row[at] for rows in costs.values() for row in rows) for at in (0, 1))
+    seconds = max(row[0] for rows in costs.values() for row in rows)
+    memory = max(row[1] for rows in costs.values() for row in rows)
     count = sum(map(len, costs.values()))
     sys.stdout.write(f"{count} refusals of {size} bytes by {len(costs)} decoders: at most {seconds:.3f} s ")
     sys.stdout.write(f"and {memory / size:.2f}× their size.\n")

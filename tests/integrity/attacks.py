@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from integrity.parties import (
     SERVER,
+    Federation,
     Stage,
     Whole,
     conclude,
@@ -50,8 +52,8 @@ def attack(expected: Verdict) -> Callable[[Callable[[], Verdict]], Callable[[], 
     return register
 
 
-def scene(count: int = COUNT, **options: object) -> Stage:
-    return stage(federation(count, **options))  # type: ignore[arg-type]
+def scene(count: int = COUNT, **options: Any) -> Stage:
+    return stage(federation(count, **options))
 
 
 def shifted(setting: Stage, *changes: tuple[int, int]) -> Whole:
@@ -315,8 +317,8 @@ def fork_the_history() -> Verdict:
     return play_out(replace(ours, committed=mixed)).worst
 
 
-def replace_idle(world: object, idle: server.Idle) -> object:
-    return replace(world, idle=idle)  # type: ignore[type-var]
+def replace_idle(world: Federation, idle: server.Idle) -> Federation:
+    return replace(world, idle=idle)
 
 
 def _begun(world: object, name: str, ours: Stage) -> client.Begun:
@@ -468,10 +470,10 @@ def withhold_publish_from_one() -> Verdict:
 
 
 # --------------------------------------------------------------------------------------------------------------- TRAIN
-def invite(**changes: object) -> Verdict:
+def invite(**changes: Any) -> Verdict:
     world = federation(COUNT)
     _, train = server.open_round(world.idle, tuple(world.clients))
-    forged = replace(train, **changes)  # type: ignore[arg-type]
+    forged = replace(train, **changes)
     forged = replace(forged, signature=SERVER.sign(b"train/v1", forged.unsigned))
     return verdict_of(lambda: client.begin(world.clients["c000"], forged))
 
@@ -533,9 +535,9 @@ def receipt_of_a_round() -> tuple[Position, RoundReceipt]:
     return start, honest_round(world)
 
 
-def show(receipt: RoundReceipt, start: Position, **changes: object) -> Verdict:
+def show(receipt: RoundReceipt, start: Position, **changes: Any) -> Verdict:
     """A receipt whose header a cheating server changed and signed, with every tag and ACCEPT that it can get."""
-    header = replace(receipt.header, **changes)  # type: ignore[arg-type]
+    header = replace(receipt.header, **changes)
     signed = [client.sign_tag(identity(name), header, 0) for name in header.names]
     tip = start.after(header.digest, header.next_model).tip
     words = [
@@ -645,8 +647,8 @@ def exact_scene() -> Stage:
     return scene(method=ProofMethod.EXACT)
 
 
-def relay(setting: Stage, index: int, **changes: object) -> Publish:
-    altered = replace(setting.publish.relayed[index], **changes)  # type: ignore[arg-type]
+def relay(setting: Stage, index: int, **changes: Any) -> Publish:
+    altered = replace(setting.publish.relayed[index], **changes)
     relayed = (*setting.publish.relayed[:index], altered, *setting.publish.relayed[index + 1 :])
     total = sum(update.values for update in relayed if update.values.size == setting.point.size)
     return setting.resign(np.asarray(total, "<i4"), relayed=relayed)

@@ -141,7 +141,9 @@ def _replaced(tree: ast.Module, node: ast.expr, other: ast.expr) -> ast.Module:
     place = next(at for at, one in enumerate(ast.walk(tree)) if one is node)
     altered = copy.deepcopy(tree)
     marked = [list(ast.walk(altered))[place]]
-    return ast.fix_missing_locations(Swap().visit(altered))
+    swapped = Swap().visit(altered)
+    assert isinstance(swapped, ast.Module)
+    return ast.fix_missing_locations(swapped)
 
 
 class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -197,7 +199,7 @@ def _in_a_fork(module: str, mutant: Mutant, files: list[str]) -> str | None:
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        said = {"crashed": True}
+        said: dict[str, Any] = {"crashed": True}
         try:
             said = {"noticed_by": _first_failure(module, mutant, files)}
         finally:

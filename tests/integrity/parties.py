@@ -196,7 +196,7 @@ def play_out(
         try:
             played.tagged[name], tag = client.answer(scene.committed[name], shown[name], repeats)
         except NotVerified as alarm:
-            played.verdicts[name] = Verdict(alarm.verdict)
+            played.verdicts[name] = said(alarm)
         else:
             played.tags.append(lies[name](played.tagged[name], tag) if lies and name in lies else tag)
     tags = Tags(tags=tuple(tamper(list(played.tags))))
@@ -204,7 +204,7 @@ def play_out(
         try:
             played.ready[name], accept = client.settle(tagged, tags)
         except NotVerified as alarm:
-            played.verdicts[name] = Verdict(alarm.verdict)
+            played.verdicts[name] = said(alarm)
         else:
             played.verdicts[name] = Verdict.VERIFIED
             played.accepts.append(accept)
@@ -229,9 +229,14 @@ def honest_round(world: Federation, names: Iterable[str] | None = None, dropped:
     return conclude(scene, played)
 
 
+def said(alarm: NotVerified) -> Verdict:
+    assert isinstance(alarm.verdict, Verdict)
+    return alarm.verdict
+
+
 def verdict_of(step: Callable[[], object]) -> Verdict:
     try:
         step()
     except NotVerified as alarm:
-        return Verdict(alarm.verdict)
+        return said(alarm)
     return Verdict.VERIFIED

@@ -85,7 +85,7 @@ class ClientProcess:
     def give_up(self) -> None:
         """The server says that the attempt came to nothing: back to the last verified model."""
         state = self.load()
-        back = {"Tagged": client.roll_back, "Committed": client.abandon}[states.kind(self.disk.state)]
+        back: Any = {"Tagged": client.roll_back, "Committed": client.abandon}[states.kind(self.disk.state)]
         self.save(back(state))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from integrity.attacks import ATTACKS
@@ -15,7 +17,7 @@ def test_attack(name):
 
 
 # For each check the attack that only this check meets with its verdict.
-NEEDED = {
+NEEDED: dict[tuple[Any, ...], Any] = {
     (checks, "TRAIN", "STALE_CONTEXT"): "invite_to_another_round",
     (checks, "TRAIN", "CHAIN_BREAK"): "invite_to_another_history",
     (checks, "TRAIN", "ROSTER_MALFORMED"): "invite_somebody_twice",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ class Hasty(Room):
     """The control: its memory is free as soon as it was handed out."""
 
     def vector(self, size, kind):
-        lent = super().vector(size, kind)
+        lent: Any = super().vector(size, kind)
         self._free[lent.nbytes].append(lent.base)
         return lent
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -236,9 +237,9 @@ def test_the_pinned_registry_is_accepted():
     assert verify(Registry.decode(good.encode()), good.digest) == good
 
 
-def resigned(good: Registry, **changes: object) -> Registry:
+def resigned(good: Registry, **changes: Any) -> Registry:
     """What whoever holds the consortium's key can make, without the sorting that sign does."""
-    unsigned = replace(good, **changes)  # type: ignore[arg-type]
+    unsigned = replace(good, **changes)
     return replace(unsigned, signature=CONSORTIUM.sign(b"registry-signature/v1", unsigned.digest))
 
 
@@ -298,9 +299,9 @@ def test_another_registry_than_the_pinned_one_is_refused():
 
 
 # ------------------------------------------------------------------------------------------------------------ rotation
-def successor(good: Registry, members: list[keys.Identity], **changes: object) -> Registry:
+def successor(good: Registry, members: list[keys.Identity], **changes: Any) -> Registry:
     following = {"version": good.version + 1, "first_round": 2, "previous": good.digest, **changes}
-    return sign(replace(good, members=tuple(one.member for one in members), **following), CONSORTIUM)  # type: ignore[arg-type]
+    return sign(replace(good, members=tuple(one.member for one in members), **following), CONSORTIUM)
 
 
 def rotated_world():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_the_digest_of_encoded_bytes_is_that_of_what_they_decode_to():
     assert named_registry(WORLD.session.encode()) == WORLD.session.registry.digest
     label, *rest = unpack(WORLD.session.registry.encode())
     for damaged in (pack(label, *rest[:-1], rest[-1][:-1]), pack(b"registry/v2", *rest), pack(label, *rest, b"")):
-        assert verdict_of(lambda damaged=damaged: encoded_digest(damaged)) is Verdict.MALFORMED
+        assert verdict_of(partial(encoded_digest, damaged)) is Verdict.MALFORMED
 
 
 def test_of_a_registry_that_is_not_the_pinned_one_nothing_is_decoded_or_kept(monkeypatch):
@@ -105,7 +106,9 @@ def test_the_pin_of_a_history_is_the_first_registry_s():
     world = federation(3, size=5)
     lines = [history.session_line(world.session), history.receipt_line(honest_round(world))]
     assert len(list(history.walk(lines, world.session.registry.digest))) == len(list(history.walk(lines, None))) == 1
-    assert history.audit(lines, bytes(32)).failure.verdict is Verdict.REGISTRY_REFUSED
+    failure = history.audit(lines, bytes(32)).failure
+    assert failure is not None
+    assert failure.verdict is Verdict.REGISTRY_REFUSED
 
 
 # ---------------------------------------- JSON
@@ -115,7 +118,7 @@ def test_json_is_of_names_and_keys_or_refused_before_it_is_parsed():
     assert len(json_object("{" + ",".join(f'"{n}": 1' for n in range(16)) + "}")) == 16
     dense = "[" + "[]," * 100 + "[]]"
     for text in (dense, '{"name": "' + "a" * (MOST_CARD_CHARACTERS - 11) + '"}', '{"name": "ä"}', "[" * 100):
-        assert verdict_of(lambda text=text: json_object(text)) is Verdict.MALFORMED
+        assert verdict_of(partial(json_object, text)) is Verdict.MALFORMED
 
 
 def test_a_registry_as_large_as_its_limit_is_read_as_json_and_as_bytes():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,7 +90,11 @@ def test_sessions_identities_and_registries_share_no_keys():
     assert sketch_client(identity("c001"), world.session).pairwise.key("c000") == halves[0].pairwise.key("c001")
 
 
-def every_state(method: ProofMethod) -> dict[str, tuple[states.ClientState | states.ServerState, bytes, Callable]]:
+def reading(decode: Callable, name: str, vectors: dict) -> Callable:
+    return lambda data: decode(data, identity(name), vectors)
+
+
+def every_state(method: ProofMethod) -> dict[str, tuple[Any, bytes, Callable]]:
     """One of each, with its bytes and how to read them."""
     scene = stage(federation(3, method=method))
     world, played = scene.federation, play_out(scene)
@@ -96,16 +102,22 @@ def every_state(method: ProofMethod) -> dict[str, tuple[states.ClientState | sta
     for tag in played.tags:
         published = server.collect(published, tag)
     committed = scene.committed["c001"]
-    clients = [committed.begun.ready, committed.begun, committed, client.pend(played.tagged["c001"])]
-    found = {}
+    found: dict[str, tuple[Any, bytes, Callable]] = {}
+    clients: list[Any] = [committed.begun.ready, committed.begun, committed, client.pend(played.tagged["c001"])]
     for state in clients:
         vectors = states.client_vectors(state)
-        read = lambda data, vectors=vectors: states.decode_client(data, identity("c001"), vectors)  # noqa: E731
-        found[type(state).__name__] = (state, states.encode_client(state), read)
+        found[type(state).__name__] = (
+            state,
+            states.encode_client(state),
+            reading(states.decode_client, "c001", vectors),
+        )
     for state in (world.idle, scene.gathering, published):
         vectors = states.server_vectors(state)
-        read = lambda data, vectors=vectors: states.decode_server(data, identity("server"), vectors)  # noqa: E731
-        found[type(state).__name__] = (state, states.encode_server(state), read)
+        found[type(state).__name__] = (
+            state,
+            states.encode_server(state),
+            reading(states.decode_server, "server", vectors),
+        )
     return found
 
 
@@ -178,9 +190,9 @@ def test_a_clients_state_is_no_servers_and_the_other_way_round():
         with pytest.raises(NotVerified, match="none of"):
             other(data, identity("c001"), vectors(state))
     with pytest.raises(InvalidInput, match="no state"):
-        states.encode_client(None)
+        states.encode_client(None)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="no state"):
-        states.client_vectors(None)
+        states.client_vectors(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("method", "name"), EACH)
@@ -196,7 +208,7 @@ def test_a_state_wants_its_own_keys(method, name):
             decode(data, other, own(state))
 
 
-def _refused(method: ProofMethod, name: str, key: str) -> tuple[Verdict, Verdict]:
+def _refused(method: ProofMethod, name: str, key: str) -> tuple[Verdict, ...]:
     """What is said of a vector that differs in one coordinate, and of one of another type."""
     state, data, _ = STATES[method][name]
     isclient = isinstance(state, states.ClientState)
@@ -206,7 +218,7 @@ def _refused(method: ProofMethod, name: str, key: str) -> tuple[Verdict, Verdict
     altered[-1] += 1
     wider = vectors[key].astype("<i8")
     return tuple(
-        verdict_of(lambda given=given: decode(data, identity(who), {**vectors, key: given}))
+        verdict_of(partial(decode, data, identity(who), {**vectors, key: given}))
         for given in ((altered,) if key == "model" else (altered, wider))
     )
 
@@ -233,6 +245,7 @@ def test_updates_that_the_server_lost_must_come_in_again():
     vectors = states.server_vectors(state)
     lost = vectors.pop("update/c001")
     back = states.decode_server(data, identity("server"), vectors)
+    assert isinstance(back, server.Gathering)
     assert [update.pledge.name for update in back.updates] == ["c000", "c002"]
     (update,) = (one for one in state.updates if one.pledge.name == "c001")
     again = server.admit(back, replace(update, values=lost))
@@ -262,13 +275,16 @@ def test_a_restored_server_can_still_blame():
     assert played.worst is Verdict.SUM_MISMATCH
     data, vectors = states.encode_server(scene.published), states.server_vectors(scene.published)
     back = states.decode_server(data, identity("server"), vectors)
-    tagged = {}
+    assert isinstance(back, server.Published)
+    tagged: dict[str, Any] = {}
     for name, state in played.tagged.items():
         saved = states.encode_client(state), states.client_vectors(state)
         tagged[name] = states.decode_client(saved[0], identity(name), saved[1])
     bare = {name: blame.bare_tag(state) for name, state in tagged.items()}
     bare["c002"] = blame._bare(identity("c002"), back.header, 7)
-    assert blame.accuse(back, bare.values()).pledge.name == "c002"
+    accused = blame.accuse(back, bare.values())
+    assert accused is not None
+    assert accused.pledge.name == "c002"
 
 
 # --------------------------------------------------------------------------------------- what a framework has to handle
@@ -347,7 +363,7 @@ def test_an_accept_that_does_not_hold_is_left_out_of_the_receipt():
 def test_the_waiting_window_survives_a_restart():
     scene = stage(federation(3, pending_window=1))
     tagged = client.pend(play_out(scene, tamper=lambda tags: tags[1:]).tagged["c001"])
-    back = states.decode_client(states.encode_client(tagged), identity("c001"), states.client_vectors(tagged))
+    back: Any = states.decode_client(states.encode_client(tagged), identity("c001"), states.client_vectors(tagged))
     with pytest.raises(NotVerified, match="roll back"):
         client.pend(back)
     with pytest.raises(NotVerified, match="TAGS_INCOMPLETE"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -102,8 +103,10 @@ def test_another_context_is_named_by_its_first_bytes_and_refuted_by_the_signatur
     scene = stage(federation(4))
     own = getattr(scene.publish.header, field)
     assert received(scene, scene.publish) is Verdict.VERIFIED
-    assert received(scene, scene.resign(**{field: bytes(32)})) is verdict
-    assert received(scene, scene.resign(**{field: _near(own)})) is Verdict.SERVER_SIG
+    far: dict[str, Any] = {field: bytes(32)}
+    near: dict[str, Any] = {field: _near(own)}
+    assert received(scene, scene.resign(**far)) is verdict
+    assert received(scene, scene.resign(**near)) is Verdict.SERVER_SIG
 
 
 @pytest.mark.parametrize(("field", "verdict"), [("session", Verdict.STALE_CONTEXT), ("tip", Verdict.CHAIN_BREAK)])
@@ -117,8 +120,10 @@ def test_an_invitation_to_another_context_is_refused(field, verdict):
         return verdict_of(lambda: client.begin(world.clients["c000"], wire.read_train(wire.train(signed))))
 
     assert invited(train) is Verdict.VERIFIED
-    assert invited(replace(train, **{field: bytes(32)})) is verdict
-    assert invited(replace(train, **{field: _near(getattr(train, field))})) is Verdict.SERVER_SIG
+    far: dict[str, Any] = {field: bytes(32)}
+    near: dict[str, Any] = {field: _near(getattr(train, field))}
+    assert invited(replace(train, **far)) is verdict
+    assert invited(replace(train, **near)) is Verdict.SERVER_SIG
 
 
 def test_a_publish_of_the_round_before_is_stale():

@@ -27,7 +27,7 @@ from lrdp.integrity.messages import Tags  # noqa: E402
 from lrdp.integrity.schemes import transcript_challenge  # noqa: E402
 from lrdp.integrity.session import ProofMethod  # noqa: E402
 
-GOOD = {
+GOOD: dict[str, dict[str, Any]] = {
     "sketch-small": {"count": 3, "size": 5},
     "sketch-two-rows": {"count": 4, "size": 1030},
     "sketch-int64": {"count": 3, "size": 6, "update_bits": 32},

@@ -63,7 +63,6 @@ def born(world: World, name: str, die_at: int | None) -> int:
         raise
     finally:
         os._exit(3)
-    return 0
 
 
 def checked(world: World, seen: dict[str, float]) -> None:

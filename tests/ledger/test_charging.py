@@ -266,8 +266,10 @@ def test_what_was_never_stored_was_never_sent(world: World) -> None:
 def test_numbers_of_numpy_are_written_as_numbers(world: World) -> None:
     with world.create() as ledger:
         step = FixedSizeGaussian(
-            dataset_size=np.int64(5000), batch_size=np.int32(128), noise_multiplier=np.float64(3.7)
+            dataset_size=np.int64(5000),  # type: ignore[arg-type]
+            batch_size=np.int32(128),  # type: ignore[arg-type]
+            noise_multiplier=np.float64(3.7),
         )
-        ledger.charge(request(mechanism=step, steps=np.int64(39)))
+        ledger.charge(request(mechanism=step, steps=np.int64(39)))  # type: ignore[arg-type]
     with world.open() as ledger:
         assert ledger.books.history == {STEP: 39}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,6 +52,7 @@ def profile(step: SampledGaussian, epsilon: float) -> tuple[float, float]:
     q, sigma = step.batch_size / step.dataset_size, step.noise_multiplier
     if isinstance(step, FixedSizeGaussian):
         return removal(epsilon, q, sigma / 2), addition(epsilon, q, sigma / 2)
+    assert isinstance(step, TruncatedPoissonGaussian)
     cut = float(binom.sf(step.cap - 1, step.dataset_size - 1, q))
     return tuple(  # type: ignore[return-value]
         (1 - cut) * side(epsilon, q, sigma) + cut * side(epsilon, q, sigma / 2) for side in (removal, addition)
@@ -73,7 +75,7 @@ def some_policy(chance: random.Random) -> Policy:
 
 def near(chance: random.Random, step: SampledGaussian) -> SampledGaussian | None:
     """What a server might ask for: each number as the policy has it, or stricter, or looser."""
-    change: dict[str, float] = {
+    change: dict[str, Any] = {
         "batch_size": step.batch_size + chance.choice([0, -1, 1, -chance.randint(0, step.batch_size)]),
         "dataset_size": step.dataset_size + chance.choice([0, 0, 0, -1, 1, -step.dataset_size // 2]),
         "noise_multiplier": step.noise_multiplier * chance.choice([1.0, 1.0, 1.0001, 1.7, 30.0, 0.999]),
@@ -88,7 +90,8 @@ def near(chance: random.Random, step: SampledGaussian) -> SampledGaussian | None
 
 def admissible(seed: int, count: int) -> list[tuple[SampledGaussian, SampledGaussian]]:
     """(asked, costliest) of requests that a policy does not object to."""
-    chance, found = random.Random(seed), []
+    chance = random.Random(seed)
+    found: list[tuple[SampledGaussian, SampledGaussian]] = []
     while len(found) < count:
         rules = some_policy(chance)
         for _ in range(6):
@@ -140,6 +143,6 @@ def test_a_data_set_counted_as_smaller_costs_more_and_is_refused() -> None:
 
 def test_a_smaller_cap_costs_more_and_is_refused() -> None:
     rules = truncated(batch=96, cap=128, size=5000, noise=2.0)
-    tighter = replace(rules.mechanism.costliest, cap=96)
+    tighter = replace(rules.mechanism.costliest, cap=96)  # type: ignore[call-arg]
     assert policy_objection(rules, request(mechanism=tighter)) is not None
     assert profile(tighter, 0.7)[0] > 5 * profile(rules.mechanism.costliest, 0.7)[0]

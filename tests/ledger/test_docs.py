@@ -41,7 +41,8 @@ def opened(page: dict[str, Any], folder: Path) -> Home:
 
 
 def test_the_pages_client_survives_a_transport_that_dies(page: dict[str, Any], tmp_path: Path) -> None:
-    home, post = opened(page, tmp_path), []
+    home = opened(page, tmp_path)
+    post: list[Any] = []
 
     def dies(_body: bytes, _head: str) -> None:
         raise ConnectionError
@@ -59,7 +60,8 @@ def test_the_pages_client_survives_a_transport_that_dies(page: dict[str, Any], t
 
 
 def test_the_pages_client_stops_at_a_head_it_does_not_contain(page: dict[str, Any], tmp_path: Path) -> None:
-    home, post = opened(page, tmp_path), []
+    home = opened(page, tmp_path)
+    post: list[Any] = []
     whole = home.ledger.read_bytes()
     with home.open() as ledger:
         page["answer"](

@@ -31,6 +31,7 @@ def test_entries_that_cannot_follow_are_refused(world: World) -> None:
         receipt = ledger.charge(request())
         entry, opening = receipt.entry, ledger.books.opened
         ledger_charge = ledger.books.newest_charge
+    assert ledger_charge is not None
     wrong: list[events.Event] = [
         events.Sent(0, entry),
         events.ReplyReady(0, 1, "0" * 64, 3),

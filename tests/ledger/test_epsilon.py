@@ -49,6 +49,7 @@ def test_the_recorded_epsilon_is_the_recomputed_one(world: World) -> None:
         for number in range(3):
             round_trip(ledger, request(number))
         last = ledger.books.newest_charge
+        assert last is not None
         assert (last.guaranteed, last.spent) == (ledger.answer().guaranteed.epsilon, ledger.answer().spent.epsilon)
         assert last.accountant.startswith("rdp lrdp/")
 

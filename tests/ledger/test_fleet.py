@@ -1,11 +1,12 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ledger.worlds import STEP, World, policy, request, round_trip
-from lrdp.accounting import Adjacency, RenyiAccountant
+from lrdp.accounting import Adjacency, Mechanism, RenyiAccountant
 from lrdp.commands.fleet import reports_in
 from lrdp.errors import BudgetExceeded, InvalidInput
 from lrdp.ledger import Ledger, SigningKey, SlotsChoice, rotate_key
@@ -16,9 +17,7 @@ from lrdp.ledger.reports import Report, read_report, report_of
 from lrdp.ledger.summary import rounds_left
 
 
-def client(
-    tmp_path: Path, name: str, rounds: list[tuple[float, int]], **options: object
-) -> tuple[World, Report, Ledger]:
+def client(tmp_path: Path, name: str, rounds: list[tuple[float, int]], **options: Any) -> tuple[World, Report, Ledger]:
     (tmp_path / name).mkdir()
     world = World(folder=tmp_path / name, rules=policy(client=f'"{name}"', per_run_epsilon="8.0"))
     ledger = world.create(**options)
@@ -110,7 +109,7 @@ def test_many_clients_agree_with_the_accountant_one_by_one(tmp_path: Path) -> No
     steps = [STEP.with_noise(float(noise)) for noise in (2.1, 3.3, 7.7)]
     reports = []
     for number in range(300):
-        history = {step: int(chance.integers(1, 900)) for step in steps if chance.random() < 0.5}
+        history: dict[Mechanism, int] = {step: int(chance.integers(1, 900)) for step in steps if chance.random() < 0.5}
         reports.append(report._replace(ledger=f"{number:032x}", history=history, following={steps[0]: 39}))
     seen = fleet_view(FleetBooks.of(reports))
     accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
@@ -122,7 +121,7 @@ def test_many_clients_agree_with_the_accountant_one_by_one(tmp_path: Path) -> No
 
 
 # ---------------------------------------- whose a row is
-def _strangers(report: Report, **changes: object) -> Report:
+def _strangers(report: Report, **changes: Any) -> Report:
     """What anybody can sign who knows a ledger's id: a report with a key of his own."""
     stranger = SigningKey.generate()
     forged = report._replace(key=stranger.public, opening_key=stranger.public, history={}, **changes)
@@ -191,7 +190,7 @@ def test_a_succession_that_the_old_key_did_not_sign_is_no_report(tmp_path: Path)
     "change",
     [{"following": {}}, {"seq": 0}, {"seq": 1 << 70}, {"history": {STEP: 1 << 70}}, {"epsilon": 0.0}, {"delta": 2.0}],
 )
-def test_a_signed_report_that_cannot_be_a_ledger_s_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+def test_a_signed_report_that_cannot_be_a_ledger_s_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     world, report, ledger = client(tmp_path, "a", [(3.7, 39)])
     ledger.close()
     with pytest.raises(InvalidInput):
@@ -214,7 +213,7 @@ def test_a_fleet_is_saved_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
     books.save(path)
     before = path.read_bytes()
 
-    def cut(file: object, **_: object) -> None:
+    def cut(file: object, **_: Any) -> None:
         file.write(b"half")  # type: ignore[attr-defined]
         raise OSError(28, "No space left on device")
 

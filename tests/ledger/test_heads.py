@@ -1,6 +1,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,7 @@ def test_a_changed_head_is_not_signed(change: str) -> None:
     points = Head.decode(f"lrdp-head-1 {'0' * 32} 0 3:{'a' * 64}:39,2:{'b' * 64}:0 00").points
     head = Head(ledger="0" * 32, generation=0, points=points).signed(key)
     assert head.is_signed_by(key.public)
-    other = {
+    other: dict[str, Any] = {
         "ledger": "1" * 32,
         "generation": 1,
         "points": points[:1],

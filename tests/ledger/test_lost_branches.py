@@ -40,7 +40,8 @@ def all_find_a_slot(slots: Counter[int], taken: list[int], pick: Pick) -> bool:
 
 
 def stories(count: int) -> list[tuple[Counter[int], list[int]]]:
-    chance, found = random.Random(20261116), []
+    chance = random.Random(20261116)
+    found: list[tuple[Counter[int], list[int]]] = []
     while len(found) < count:
         slots, books, taken = a_story(chance)
         if all(books[kind] <= slots[kind] for kind in LEAST):

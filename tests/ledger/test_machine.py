@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ledger.worlds import STEP, World, policy, request
-from lrdp.accounting import Adjacency, RenyiFilter
+from lrdp.accounting import Adjacency, Mechanism, RenyiFilter
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, PolicyRefused
 from lrdp.ledger import Receipt, Reply, State, void
 from lrdp.ledger.choice import decode_choice
@@ -69,8 +69,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def fits(self, noise: float, steps: int) -> bool:
         """An independent filter, charged with the model's own sum; the run's share is the whole budget."""
         budget = self.world.rules.budget.total
-        history = {STEP.with_noise(key): count for key, count in self.steps.items() if count}
-        weights = self.filter.weights
+        history: dict[Mechanism, int] = {STEP.with_noise(key): count for key, count in self.steps.items() if count}
+        weights = self.filter.weights  # type: ignore[attr-defined]
         before = RenyiFilter(budget=budget, adjacency=Adjacency.ADD_REMOVE, weights=weights, history=history)
         return before.charge(STEP.with_noise(noise), steps)[1].admitted
 

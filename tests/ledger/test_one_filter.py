@@ -6,6 +6,7 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,8 @@ def some(chance: random.Random, steps: list[Mechanism], most: int) -> dict[Mecha
 
 def cases(seed: int, count: int) -> list[tuple[FilterChoice, Budget, Adjacency, dict[Mechanism, int]]]:
     """Random histories of ledgers with orders and with slots: within them, at their end and beyond."""
-    chance, made = random.Random(seed), []
+    chance = random.Random(seed)
+    made: list[tuple[FilterChoice, Budget, Adjacency, dict[Mechanism, int]]] = []
     while len(made) < count:
         adjacency = chance.choice([ADD_REMOVE, REPLACE_ONE])
         steps = STEPS if adjacency is ADD_REMOVE else STEPS[:3]
@@ -118,7 +120,8 @@ def test_a_fleets_row_is_what_the_ledgers_own_filter_says_of_many_more() -> None
 
 def test_steps_beyond_the_slots_raise_the_fleets_figure_and_leave_no_round() -> None:
     """The control: the slots alone, which the fleet once took for all, cost a tenth."""
-    slots, budget = {STEP: 30}, Budget(epsilon=8.0, delta=1e-6)
+    slots: dict[Mechanism, int] = {STEP: 30}
+    budget = Budget(epsilon=8.0, delta=1e-6)
     seen = fleet_view(FleetBooks.of([report(0, SlotsChoice(slots=slots), budget, ADD_REMOVE, {STEP: 20, LOUD: 900})]))
     alone = PldAccountant(adjacency=ADD_REMOVE).epsilon(slots, 1e-6).epsilon
     truth = PldAccountant(adjacency=ADD_REMOVE).epsilon({STEP: 20, LOUD: 900}, 1e-6).epsilon
@@ -141,7 +144,7 @@ def test_steps_beyond_the_slots_raise_the_fleets_figure_and_leave_no_round() -> 
         {"epsilons": np.array(["8"])},
     ],
 )
-def test_columns_that_would_give_a_wrong_figure_are_refused(wrong: dict[str, np.ndarray]) -> None:
+def test_columns_that_would_give_a_wrong_figure_are_refused(wrong: dict[str, Any]) -> None:
     books = FleetBooks.of([report(0, SPREAD, Budget(epsilon=8.0, delta=1e-6), ADD_REMOVE, {STEP: 20})])
     assert fleet_view(books).guaranteed[0] > 0
     with pytest.raises(InvalidInput):
@@ -165,11 +168,13 @@ def test_a_group_of_one_has_the_figure_of_one_even_where_it_is_infinite() -> Non
 
 
 def test_beyond_the_slots_the_orders_fixed_in_advance_are_read_over_all_that_was_used() -> None:
-    budget, slots = Budget(epsilon=8.0, delta=1e-6), {STEP: 100, QUIET: 50}
+    budget = Budget(epsilon=8.0, delta=1e-6)
+    slots: dict[Mechanism, int] = {STEP: 100, QUIET: 50}
+    beyond: list[dict[Mechanism, int]] = [{STEP: 101}, {STEP: 100, QUIET: 50, LOUD: 1}, {LOUD: 700}]
     choice = SlotsChoice(slots=slots)
     reserved = PldAccountant(adjacency=ADD_REMOVE).epsilon(slots, 1e-6).epsilon
     assert choice.state(budget, ADD_REMOVE, slots).guaranteed.epsilon == reserved
-    for used in ({STEP: 101}, {STEP: 100, QUIET: 50, LOUD: 1}, {LOUD: 700}):
+    for used in beyond:
         orders = RenyiFilter(budget=budget, adjacency=ADD_REMOVE, weights=SPREAD.weights, history=used)
         answer = choice.state(budget, ADD_REMOVE, used)
         assert answer.guaranteed.epsilon == max(reserved, orders.guaranteed.epsilon)
@@ -267,4 +272,5 @@ def test_a_lost_branch_is_charged_as_a_step_that_dominates_every_policys(tmp_pat
         assert adopted.mechanism == FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=0.9)
         exact = RenyiAccountant(adjacency=ADD_REMOVE)
         for order in (1.5, 3.0, 8.0, 40.0):
-            assert exact.divergence(ledger.books.history, [order]) >= exact.divergence(truth, [order])
+            at = np.array([order])
+            assert exact.divergence(ledger.books.history, at) >= exact.divergence(truth, at)

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from lrdp.errors import InvalidInput, PolicyRefused
 from lrdp.ledger import ReceivedModel, Refusal, parse_policy
 
 
-def model(**changes: object) -> ReceivedModel:
+def model(**changes: Any) -> ReceivedModel:
     return replace(request().model, **changes)
 
 
@@ -38,7 +39,7 @@ WRONG_REQUESTS = [
 
 
 @pytest.mark.parametrize(("refusal", "change"), WRONG_REQUESTS)
-def test_a_request_may_only_be_stricter(world: World, refusal: Refusal, change: dict[str, object]) -> None:
+def test_a_request_may_only_be_stricter(world: World, refusal: Refusal, change: dict[str, Any]) -> None:
     with world.create() as ledger:
         with pytest.raises(PolicyRefused, match="nothing was trained and nothing was spent") as caught:
             ledger.charge(replace(request(), **change))
@@ -71,7 +72,7 @@ def test_the_refusal_says_value_limit_and_line(world: World) -> None:
         {"run": "\ud800"},
     ],
 )
-def test_a_malformed_request_is_refused_at_birth(change: dict[str, object]) -> None:
+def test_a_malformed_request_is_refused_at_birth(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         replace(request(), **change)
 

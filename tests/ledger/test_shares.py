@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,7 @@ def spend(ledger: Ledger, requests: Iterator[Request]) -> Refusal:
     """Until one is refused; why it was."""
     with pytest.raises(BudgetExceeded, match="nothing was spent") as caught:
         deque(map(ledger.charge, requests), maxlen=0)
+    assert isinstance(caught.value.refusal, Refusal)
     return caught.value.refusal
 
 
@@ -127,7 +129,7 @@ def test_a_request_of_a_server_that_is_not_pinned_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("change", [{"server": "ab"}, {"server": "AB" * 32}, {"run": f"{'5e' * 8}/run"}])
-def test_no_run_can_be_named_as_if_it_were_another_servers(change: dict[str, str]) -> None:
+def test_no_run_can_be_named_as_if_it_were_another_servers(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         replace(asked("one"), **change)
 

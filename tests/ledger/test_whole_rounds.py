@@ -20,7 +20,10 @@ from lrdp.ledger.choice import SPREAD
 from lrdp.ledger.whole_rounds import Entry
 
 RULES, KEY = policy(), SigningKey.generate().public
-BEGINNING = [records.opening(RULES, KEY, KEY, SPREAD, 7), events.PolicySet(7, RULES.digest, RULES.text)]
+BEGINNING: list[events.Event] = [
+    records.opening(RULES, KEY, KEY, SPREAD, 7),
+    events.PolicySet(7, RULES.digest, RULES.text),
+]
 RUNS = ["run-1", "Über\tlauf", "%"]
 CHARGE = events.Reserved(8, "", "run-1", 1, STEP, 39, 1.0, "rdp lrdp/0.1.0", 1.25, 1.1)
 

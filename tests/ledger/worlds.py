@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from lrdp.accounting import FixedSizeGaussian, Mechanism
 from lrdp.ledger import Ledger, Policy, Receipt, ReceivedModel, Reply, Request, SigningKey, parse_policy
@@ -92,16 +93,16 @@ class World:
     def path(self) -> Path:
         return self.folder / "ledger.db"
 
-    def create(self, **options: object) -> Ledger:
+    def create(self, **options: Any) -> Ledger:
         return Ledger.create(
             self.path, policy=self.rules, key=self.key, administrator=self.administrator.public, **options
         )
 
-    def open(self, **options: object) -> Ledger:
+    def open(self, **options: Any) -> Ledger:
         return Ledger.open(self.path, policy=self.rules, key=self.key, **options)
 
 
-def exhaust(ledger: Ledger, **asked: object) -> None:
+def exhaust(ledger: Ledger, **asked: Any) -> None:
     """Charge round after round until one is refused."""
     for number in range(1000, 2000):
         ledger.charge(request(number, **asked))

@@ -17,6 +17,7 @@ from lrdp.accounting import (
     Adjacency,
     Budget,
     FixedSizeGaussian,
+    Mechanism,
     PldAccountant,
     PoissonGaussian,
     RenyiAccountant,
@@ -149,7 +150,7 @@ def check_policy(seed: int, folder: Path) -> None:
     write_policy(home, Holder(client="a", unit="b", max_rows_per_unit=1), training)
     policy = read_policy(home.policy)
     assert policy.budget.total == training.budget
-    plan = {policy.mechanism.costliest: training.steps}
+    plan: dict[Mechanism, int] = {policy.mechanism.costliest: training.steps}
     assert RenyiAccountant(adjacency=USUAL).epsilon(plan, training.budget.delta).epsilon <= training.budget.epsilon
     with open_budget(home, training.rounds) as ledger:
         assert ledger.books.budget == training.budget
@@ -210,7 +211,7 @@ def test_control_noise_in_fewer_digits_than_were_evaluated_breaks_its_budget(mon
 
 
 def test_reading_back_knows_the_last_digit() -> None:
-    assert (unit("3.14"), unit("1.2e-07"), unit("128")) == (Fraction("0.01"), Fraction("1e-8"), 1)
+    assert (unit("3.14"), unit("1.2e-07"), unit("128")) == (Fraction("0.01"), Fraction("1e-8"), Fraction(1))
     assert numbers("ε = 0.5 at δ = 1e-06, v0.1.0, 3.11.7, " + "ab" * 20 + ", 12 rounds.") == ["0.5", "1e-06", "12"]
     assert check("1.2346 0.7 3", [*up(1.23456), *down(0.79), *whole(3)]) == 3
     for wrong in ("1.2345", "1.2347", "0.8", "0.6", "4"):

@@ -7,6 +7,8 @@ groups, each used once; shares nothing with the engine.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,7 +19,7 @@ _HEADROOM = 2.0**-10
 def computed_sum(model, loss, batch, live, clip_norm):
     """Σ coefficient · gradient over the live rows, over all parameters, in float64."""
     calls = _calls(model, loss, batch)
-    squares = sum(_weight_squares(*call) + _bias_squares(*call) for call in calls)
+    squares: Any = sum(_weight_squares(*call) + _bias_squares(*call) for call in calls)
     weights = coefficients(squares, clip_norm * (1.0 - _HEADROOM)) * live
     parts = []
     for module, inputs, outputs in calls:
@@ -46,7 +48,7 @@ def squares_of_pixels(inputs: Tensor, outputs: Tensor, kernel: tuple[int, ...]) 
     rows, _, height, width = inputs.shape
     (tall, wide), places = kernel, outputs.shape[2:].numel()
     pixels = inputs.flatten(2)
-    gram = torch.bmm(pixels.transpose(1, 2), pixels).view(rows, height, width, height, width)
+    gram: Any = torch.bmm(pixels.transpose(1, 2), pixels).view(rows, height, width, height, width)
     high, long = height - tall + 1, width - wide + 1
     gram = sum(gram[:, at : at + high, :, at : at + high] for at in range(tall))
     gram = sum(gram[:, :, at : at + long, :, at : at + long] for at in range(wide))
@@ -71,11 +73,11 @@ def _weight_squares(module: nn.Module, inputs: Tensor, outputs: Tensor) -> Tenso
     return squares_of_products(*_terms(module, inputs, outputs))
 
 
-def _bias_squares(module: nn.Module, inputs: Tensor, outputs: Tensor) -> Tensor:
+def _bias_squares(module: Any, inputs: Tensor, outputs: Tensor) -> Tensor | float:
     return _row_squares(_terms(module, inputs, outputs)[0].sum(1)) if module.bias is not None else 0.0
 
 
-def _terms(module: nn.Module, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+def _terms(module: Any, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
     """Output gradients and inputs of every position, or of every patch: [rows, terms, width]."""
     if isinstance(module, nn.Linear):
         return outputs.view(len(outputs), -1, outputs.shape[-1]), inputs.reshape(len(inputs), -1, inputs.shape[-1])

@@ -78,8 +78,14 @@ def test_where_numba_is_installed_it_is_used():
     assert accelerator.kernel() is not None
 
 
+def compiled():
+    kernel = accelerator.kernel()
+    assert kernel is not None
+    return kernel
+
+
 def test_what_was_compiled_takes_both_types_of_weights_and_compiles_nothing_later():
-    words, kernel = np.zeros(4, dtype=np.uint64), accelerator.kernel()
+    words, kernel = np.zeros(4, dtype=np.uint64), compiled()
     for dtype in (np.float32, np.float64):
         kernel(words, np.zeros(4, dtype=dtype), -2.0, 1.0)
     with pytest.raises(TypeError, match="No matching definition"):
@@ -87,12 +93,12 @@ def test_what_was_compiled_takes_both_types_of_weights_and_compiles_nothing_late
 
 
 def wrong_scale(words, values, stretch, step):
-    accelerator.kernel()(words, values, stretch * 1.0001, step)
+    compiled()(words, values, stretch * 1.0001, step)
 
 
 def wrong_end(words, values, stretch, step):
     last = values[-1].copy()
-    accelerator.kernel()(words, values, stretch, step)
+    compiled()(words, values, stretch, step)
     values[-1] = last
 
 
@@ -102,7 +108,7 @@ def not_a_number(words, values, stretch, step):
 
 @pytest.mark.parametrize("wrong", [wrong_scale, wrong_end, not_a_number])
 def test_a_kernel_that_was_compiled_wrongly_is_refused(wrong):
-    accelerator.check(accelerator.kernel())
+    accelerator.check(compiled())
     with pytest.raises(Unsupported, match="steps from the plain way"):
         accelerator.check(wrong)
 

@@ -2,6 +2,7 @@
 
 import sys
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -57,6 +58,7 @@ BROKEN = {
 def test_the_search_finds_its_way_past_the_clipping_of_before(name, enough):
     found = search(FORMS[name], seed=3, budget=Budget(tries=6000, enough=enough), target=before.computed_sum)
     assert found.largest > enough
+    assert found.attack is not None
     assert share(FORMS[name], found.attack) <= 1.0  # what got round it then is clipped now
 
 
@@ -107,7 +109,8 @@ def test_what_stands_in_one_slot_changes_no_bit_of_the_others(name, size):
 
 @pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.way])
 def test_each_form_takes_the_way_to_its_norm_that_it_is_named_for(name, monkeypatch):
-    form, taken = FORMS[name], []
+    form = FORMS[name]
+    taken: list[Any] = []
     present = [one for one in map(located, form.way) if one is not None]
     if not present:
         pytest.skip("the way has another name now")
@@ -119,7 +122,7 @@ def test_each_form_takes_the_way_to_its_norm_that_it_is_named_for(name, monkeypa
     assert taken
 
 
-def located(way: str) -> tuple[type, str] | None:
+def located(way: str) -> tuple[Any, str] | None:
     """The class and the method of a name like ``Factored.rows``, if the code has them."""
     kind_name, method = way.split(".")
     modules = [module for name, module in sys.modules.items() if name.startswith("lrdp.training")]

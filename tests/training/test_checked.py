@@ -98,7 +98,7 @@ class Gated(nn.Module):
         super().__init__()
         self.inner, self.gates = model(), nn.Sequential(nn.Linear(5, 5, bias=False), nn.Linear(5, 5, bias=False))
         for gate in self.gates:
-            nn.init.zeros_(gate.weight)
+            nn.init.zeros_(gate.get_parameter("weight"))
 
     def forward(self, inputs):
         return self.inner(inputs + self.gates(inputs.mean(0).expand_as(inputs)))

@@ -1,6 +1,7 @@
 """Norms, coefficients and their rounding (traps 11, 17, 18, 39, 41, 49)."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -114,7 +115,7 @@ def test_reduced_precision_is_turned_off_meanwhile_and_comes_back():
     torch.set_float32_matmul_precision("medium")
     try:
         with full_precision():
-            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"  # type: ignore[attr-defined]
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -288,7 +289,8 @@ class Wavering:
 
 def test_a_gradient_that_comes_out_longer_than_it_was_measured_has_no_weight(monkeypatch):
     monkeypatch.setattr(dense, "KEPT_BYTES", 0)
-    kept = dense.multiplied_out(Wavering(), 4, 3, SINGLE).kept
+    wavering: Any = Wavering()
+    kept = dense.multiplied_out(wavering, 4, 3, SINGLE).kept
     total = torch.zeros(3)
     kept.add_to(total, torch.ones(4))
     assert total.tolist() == [3.0, 3.0, 3.0]

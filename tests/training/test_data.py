@@ -60,7 +60,7 @@ def test_a_record_becomes_tensors_in_the_same_places(record, expected):
 def test_a_dataclass_becomes_a_dict_and_a_picture_its_pixels():
     image = pytest.importorskip("PIL.Image")
     picture = image.fromarray(np.arange(12, dtype=np.uint8).reshape(2, 2, 3))
-    found = as_tensors(Visit(tokens=picture, label=1, name=2))
+    found = as_tensors(Visit(tokens=picture, label=1, name=2))  # type: ignore[arg-type]
     assert set(found) == {"tokens", "label", "name"}
     assert torch.equal(found["tokens"], torch.arange(12, dtype=torch.uint8).reshape(2, 2, 3))
 
@@ -123,7 +123,7 @@ def test_sequences_of_every_kind_in_records_of_every_kind_have_one_form(sequence
 
 def test_each_sequence_has_its_own_filling_and_the_fillings_type():
     rows = [{"ids": [5, 6], "attention_mask": [1, 1], "labels": [5], "pulse": [[1, 2]]}]
-    fill = {"ids": 0, "attention_mask": 0, "labels": -100, "pulse": 0.5}
+    fill: dict[str | int, float] = {"ids": 0, "attention_mask": 0, "labels": -100, "pulse": 0.5}
     found = Padded(rows, max_length=3, fill=fill)[0]
     assert found["labels"].tolist() == [5, -100, -100]
     assert found["attention_mask"].tolist() == [1, 1, 0]

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,6 +203,6 @@ def test_a_record_that_cannot_be_read_has_no_features_and_its_slot_stays_empty(t
 
 
 def test_progress_is_told_to_the_last_record(tmp_path):
-    seen = []
+    seen: list[Any] = []
     made(Counted(), records(), tmp_path, observe=seen.append)
     assert [done.step for done in seen] == list(range(1, seen[0].steps + 1)) == list(range(1, 9))

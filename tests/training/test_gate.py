@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -348,7 +349,7 @@ class Cell(nn.Module):
         self.cell, self.head = nn.LSTMCell(1, 4), nn.Linear(4, 3)
 
     def forward(self, inputs):
-        hidden = None
+        hidden: Any = None
         for column in inputs.t():
             hidden = self.cell(column[:, None], hidden)
         return self.head(hidden[0])

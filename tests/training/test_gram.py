@@ -36,7 +36,8 @@ def cancelling(terms, wide, narrow, seed, rows=64):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(3))
 def test_terms_that_cancel_are_not_measured_below_their_sum(shape, seed):
-    left, right = cancelling(*shape, seed)
+    terms, wide, narrow = shape
+    left, right = cancelling(terms, wide, narrow, seed)
     assert bool((measured(left, right)[0] >= true_squares(left, right)).all())
 
 

@@ -7,6 +7,7 @@ it is accepted, and compared with separate backward passes on records that make 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from training.cases import fixed, model, task
 from training.truth import clipped, gradients_one_by_one
 
 REFUSED, ALONE, TOGETHER = "refused", "alone", "together"
-HOSTILE = {}
+HOSTILE: dict[str, Any] = {}
 
 
 def hostile(deserved):

@@ -1,6 +1,7 @@
 """What `check` says, and what the small values around training promise."""
 
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_check_names_the_rule_of_every_layer():
 def test_check_refuses_with_the_reason_and_the_fix(layer, fix):
     report = check(nn.Sequential(nn.Linear(2, 3), layer))
     assert not report.trainable
-    assert fix in report.refused[0].refused
+    assert fix in (report.refused[0].refused or "")
     with pytest.raises(Unsupported, match="cannot be trained privately"):
         report.demand()
 
@@ -82,8 +83,8 @@ def test_a_frozen_batch_norm_at_rest_is_allowed():
 
 def test_replacing_batch_norm_leaves_the_original_alone():
     model = nn.Sequential(nn.Sequential(nn.Conv1d(2, 6, 3), nn.BatchNorm1d(6)), nn.BatchNorm1d(6, affine=False))
-    changed = replace_batch_norm(model, groups=4)
-    assert type(model[0][1]) is nn.BatchNorm1d
+    changed: Any = replace_batch_norm(model, groups=4)
+    assert type(model.get_submodule("0.1")) is nn.BatchNorm1d
     assert changed[0][1].num_groups == 2
     assert changed[1].weight is None
     assert type(replace(nn.BatchNorm1d(4))) is nn.GroupNorm

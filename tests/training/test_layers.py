@@ -233,4 +233,4 @@ def test_a_subclass_with_its_own_forward_does_not_get_the_parents_rule():
 def test_embeddings_that_look_across_examples_are_refused():
     for name, value in (("max_norm", 1.0), ("scale_grad_by_freq", True)):
         with pytest.raises(Unsupported, match=name):
-            exact(nn.Embedding(5, 2, **{name: value}), (torch.randint(0, 5, (3, 4)),), torch.float64)
+            exact(nn.Embedding(5, 2, **{name: value}), (torch.randint(0, 5, (3, 4)),), torch.float64)  # type: ignore[arg-type]

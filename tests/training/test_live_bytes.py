@@ -1,6 +1,7 @@
 """Nothing of size examples × parameters is held, whatever the layer and whatever the records."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def loss(model, batch):
 def peak(model, scales):
     """The most bytes that a pass holds at once, its total included."""
     inputs = torch.randn(ROWS, SIZE, generator=torch.Generator().manual_seed(1))
-    totals = {}
+    totals: dict[Any, Any] = {}
     with Engine(model, loss) as engine, LiveBytes() as live:
         engine.accumulate((inputs, scales), ROWS, lambda found: coefficients(found, 1.0, torch.float32), totals)
     assert all(bool(torch.isfinite(total).all()) for total in totals.values())

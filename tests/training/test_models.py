@@ -1,6 +1,7 @@
 """Whole models, against one backward pass per example: tied, frozen, reused, raw, adapted (trap 13)."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -225,7 +226,7 @@ def test_bfloat16_forward_is_close_and_clips_what_it_sums():
     def loss(model, batch):
         return sum_of_squares(model, batch).float()
 
-    totals = {}
+    totals: dict[Any, Any] = {}
     with Engine(model, loss, torch.bfloat16) as engine:
         engine.accumulate(batch, 5, lambda lengths: (1e-2 / lengths.squares.sqrt()).clamp(max=1.0), totals)
     found = torch.cat([totals[p].flatten() for p in model.parameters()])

@@ -29,7 +29,9 @@ def way(name, deviation, stream, chunk=1 << 12):
     grid = Grid(deviation)
     if name == "compiled":
         pytest.importorskip("numba")
-        return Accelerated(grid, stream, kernel(), Pieces(chunk=chunk))
+        compiled = kernel()
+        assert compiled is not None
+        return Accelerated(grid, stream, compiled, Pieces(chunk=chunk))
     return here(grid, stream, chunk) if name == "plain" else there(grid, stream, CPU, chunk)
 
 

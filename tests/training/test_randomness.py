@@ -134,7 +134,8 @@ def test_a_subset_has_distinct_members_in_range(population, data):
 
 
 def test_every_subset_is_equally_likely():
-    stream, counts = Keystream(KEY), {}
+    stream = Keystream(KEY)
+    counts: dict[frozenset[int], int] = {}
     for _ in range(12_000):
         subset = frozenset(uniform_subset(6, 3, stream).tolist())
         counts[subset] = counts.get(subset, 0) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,8 +91,9 @@ def test_reading_ahead_makes_the_same_update_bit_for_bit(kind, mechanism, rows):
 def test_draws_are_made_by_the_thread_that_trains_and_as_many_as_steps():
     drawn = []
     with prepared(fixed(), task(execution=Execution(read_ahead=True))) as ready:
-        draw = ready.sampler.draw
-        ready.sampler.draw = lambda stream: drawn.append(threading.current_thread()) or draw(stream)
+        sampler: Any = ready.sampler
+        draw = sampler.draw
+        sampler.draw = lambda stream: drawn.append(threading.current_thread()) or draw(stream)
         ready.run(4, keys())
     assert drawn == [threading.main_thread()] * 4
 
@@ -99,7 +101,8 @@ def test_draws_are_made_by_the_thread_that_trains_and_as_many_as_steps():
 def test_a_draw_of_another_size_ends_the_update_before_steps_could_mix():
     for read_ahead in (False, True):
         with prepared(fixed(), task(execution=Execution(read_ahead=read_ahead, micro_batch=4))) as ready:
-            ready.sampler.draw = lambda stream: Draw(np.arange(8))
+            sampler: Any = ready.sampler
+            sampler.draw = lambda stream: Draw(np.arange(8))
             with pytest.raises(InvalidInput, match="13 slots, got 8"):
                 ready.run(2, keys())
 
@@ -120,7 +123,7 @@ def test_an_error_arrives_where_it_would_without():
         return part
 
     for reading in (in_turn, one_ahead):
-        found = []
+        found: list[Any] = []
         with pytest.raises(MemoryError), reading(failing, range(5)) as batches:
             found.extend(batches)
         with reading(failing, range(2)) as batches:
@@ -154,7 +157,7 @@ def test_the_threads_random_numbers_are_other_ones_in_every_update():
     def drawn(_):
         return torch.rand(2), torch.rand(2, generator=torch.Generator().manual_seed(1))
 
-    found = []
+    found: list[Any] = []
     for _ in range(2):
         torch.manual_seed(3)
         with one_ahead(drawn, [0]) as batches:
@@ -171,4 +174,4 @@ def test_what_is_read_ahead_is_in_the_memory_plan():
 
 def test_what_is_not_yes_or_no_is_refused():
     with pytest.raises(InvalidInput, match="read_ahead must be True or False"):
-        Execution(read_ahead="no")
+        Execution(read_ahead="no")  # type: ignore[arg-type]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -14,6 +17,8 @@ from training.cases import RECORDS, fixed, model, task
 
 class Passing(nn.Module):
     """A model that does something with its inputs first."""
+
+    first: Callable[[Any], Any]
 
     def __init__(self):
         super().__init__()
@@ -97,7 +102,7 @@ def test_a_parameter_that_a_pass_changes_is_named_though_it_is_frozen():
 
         def first(self, inputs):
             with torch.no_grad():
-                self.count += (inputs > 0.5).sum(0)
+                self.count.add_((inputs > 0.5).sum(0))
             return inputs
 
     with pytest.raises(Unsupported, match="the parameter count is changed by a pass itself"):

@@ -79,13 +79,13 @@ def test_every_way_to_ask_for_float32_is_widened():
 
 def test_the_random_numbers_of_numpy_and_python_begin_alike_and_go_on_as_they_were():
     device = torch.device("cpu")
-    before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    before = random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
     drawn = []
     for _ in range(2):
         with same_chance(device):
             drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))  # noqa: NPY002
     assert drawn[0] == drawn[1]
-    assert before == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
+    assert before == (random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist())  # noqa: NPY002
 
 
 def test_arguments_of_another_form_are_another_place_and_unknown_after_learning():

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_nothing_but_a_receipt_of_the_same_clip_norm_will_do():
             pass
 
     with pytest.raises(ReceiptRefused, match="from the ledger"):
-        private_update(Forged(), task())
+        private_update(Forged(), task())  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="that was charged"):
         private_update(receipt(clip_norm=0.8), task())
 
@@ -104,7 +105,7 @@ def test_the_released_sum_has_deviation_sigma_times_the_clip_norm(mechanism, wro
 @pytest.mark.parametrize(("mechanism", "counts"), [(fixed(accounted=60), (60, 61)), (poisson(accounted=61), (60, 61))])
 def test_every_public_quantity_is_the_same_on_a_neighbouring_data_set(mechanism, counts):
     """With gradients of zero all that is left is public or noise: equal noise must give equal updates."""
-    seen = []
+    seen: list[Any] = []
     first, second = (
         run(
             mechanism,
@@ -211,7 +212,7 @@ def test_changing_one_example_leaves_anothers_gradient_bit_for_bit():
         sums = []
         for other in (3, 4):
             batch = ready.reader.read(np.array([0, other], dtype=np.int64))
-            totals = {}
+            totals: dict[Any, Any] = {}
             ready.engine.accumulate(batch, 2, lambda lengths: torch.tensor([1.0, 0.0]), totals)
             sums.append(torch.cat([total.flatten() for total in totals.values()]))
     assert torch.equal(*sums)
@@ -250,7 +251,7 @@ def test_a_first_record_that_lies_nowhere_is_left_out_like_any_other():
             record = super().__getitem__(number)
             return tuple(part.to("meta") for part in record) if number == 0 else record
 
-        columns_at = None
+        columns_at = None  # type: ignore[assignment]
 
     given = task(dataset=check_records(Nowhere(*records()._columns), CrossEntropy(classes=3)))
     assert list(given.dataset.left_out) == [0]
@@ -284,7 +285,7 @@ def test_dropout_in_the_model_is_allowed():
 
 
 def test_memory_is_planned_before_training_and_a_limit_chooses_the_micro_batch():
-    announced = []
+    announced: list[Any] = []
     wide = nn.Sequential(nn.Linear(5, 64), nn.ReLU(), nn.Linear(64, 3))
     full = memory_plan(fixed(), task(model=wide, execution=Execution(announce=announced.append)))
     assert announced == [full]

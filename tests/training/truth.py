@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.utils._pytree import tree_map
 
@@ -32,7 +34,7 @@ def clipped(gradients, bound):
 
 def engine_sum(model, loss, batch, rows, weigh):
     """The engine's sum as one vector in float64, and the norms."""
-    totals = {}
+    totals: dict[Any, Any] = {}
     with Engine(model, loss) as engine:
         lengths = engine.accumulate(batch, rows, weigh, totals)
     parameters = [p for p in model.parameters() if p.requires_grad]

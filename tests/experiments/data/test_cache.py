@@ -16,7 +16,7 @@ import torch
 from lrdp.errors import InvalidInput
 from lrdp.experiments.data.cache import kept
 
-KEY = {"data": "a", "version": 1}
+KEY: dict[str, str | int] = {"data": "a", "version": 1}
 
 
 class Maker:

@@ -21,7 +21,7 @@ def places(tmp_path):
 
 @pytest.fixture
 def few_glyphs(monkeypatch):
-    few = conditions.glyphs(124)
+    few = conditions.glyphs(124)  # type: ignore[attr-defined]
     monkeypatch.setattr(conditions, "glyphs", lambda: few)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -54,7 +54,7 @@ def _log_probabilities(values: Tensor) -> Tensor:
     return values.log_softmax(-1)
 
 
-_TORCH = {
+_TORCH: dict[str, tuple[int, Finish, Labels]] = {
     "cross_entropy": (3, _same, _whole(3)),
     "nll_loss": (3, _log_probabilities, _whole(3)),
     "binary_cross_entropy": (0, torch.sigmoid, _real()),
@@ -209,7 +209,7 @@ def _measures() -> dict[str, Measure]:
         for name, (outputs, finish, labels) in _TORCH.items()
     }
     triplet = functional.triplet_margin_with_distance_loss
-    own = {
+    own: dict[str, tuple[Any, ...]] = {
         "gaussian_nll_loss": (2, _same, _gaussian, _real()),
         "margin_ranking_loss": (2, _same, _pairs(functional.margin_ranking_loss), _signs),
         "cosine_embedding_loss": (4, _same, _cosine, _signs),
@@ -237,7 +237,7 @@ def _measures() -> dict[str, Measure]:
         "leaves records out": (3, _same, _leaves_out, _whole(3)),
         "says nothing": (3, _same, _says_nothing, _whole(3)),
     }
-    return of_torch | {name: Measure(*given, own=True) for name, given in own.items()}
+    return of_torch | {name: replace(Measure(*given), own=True) for name, given in own.items()}
 
 
 MEASURES: Mapping[str, Measure] = _measures()

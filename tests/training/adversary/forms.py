@@ -96,7 +96,7 @@ class Images(First):
 class Twice(First):
     """One layer used on two inputs: its weight is tied to itself."""
 
-    def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         return self.inner(first), self.inner(second)
 
 
@@ -142,7 +142,7 @@ class TwoForms(RawMatrix):
         self.linear = nn.Linear(inputs, outputs)
         self.linear.weight = self.matrix
 
-    def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         return super().forward(first), self.linear(second)
 
 

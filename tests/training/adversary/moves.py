@@ -128,7 +128,8 @@ def _vanishing(form: Form, chance: Chance) -> tuple[Batch, Batch]:
     anything = chance.uniform(0.35, 1.17), chance.uniform(0.0, 1.0)
     small, large = chance.pick(squares, floats, anything)
     sizes = 2.0 ** -(small * reach), 2.0 ** (large * reach)
-    shape = Shape(*chance.pick(sizes, sizes[::-1]), spread=chance.pick(0.0, 0.1))
+    inputs, slopes = chance.pick(sizes, sizes[::-1])
+    shape = Shape(inputs, slopes, spread=chance.pick(0.0, 0.1))
     return _record(form, chance, shape), _company(form, chance, shape)
 
 
@@ -137,7 +138,8 @@ def _overflowing(form: Form, chance: Chance) -> tuple[Batch, Batch]:
     most = 38.5 if chance.dtype is torch.float32 else 308.2
     sizes = chance.power(most / 2, most), chance.power(-most / 2, most / 2)
     both = chance.power(0.3 * most, 0.5 * most), chance.power(0.3 * most, 0.5 * most)
-    shape = Shape(*chance.pick(sizes, sizes[::-1], both), chance.pick(True, False), 1e-3)
+    inputs, slopes = chance.pick(sizes, sizes[::-1], both)
+    shape = Shape(inputs, slopes, chance.pick(True, False), 1e-3)
     return _record(form, chance, shape), _company(form, chance, shape)
 
 

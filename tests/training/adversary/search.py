@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ def _kept_bytes(limit: int | None) -> Iterator[None]:
         yield
         return
     loaded = [module for name, module in sys.modules.items() if name.startswith("lrdp.training")]
-    places = [module for module in loaded if hasattr(module, "KEPT_BYTES")]
+    places: list[Any] = [module for module in loaded if hasattr(module, "KEPT_BYTES")]
     before = [module.KEPT_BYTES for module in places]
     for module in places:
         module.KEPT_BYTES = limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,10 +34,13 @@ def computed_sum(
         def slots(self, numbers: np.ndarray) -> tuple[Batch, Tensor]:
             return tuple(part[numbers] for part in batch), live[numbers]
 
-    task = SimpleNamespace(constants=SimpleNamespace(clip_norm=clip_norm))
-    memory = SimpleNamespace(micro_batch=min(len(live), micro_batch))
+    none: Any = None
+    reader: Any = Rows()
+    checked: Any = SimpleNamespace(alone="")
+    task: Any = SimpleNamespace(constants=SimpleNamespace(clip_norm=clip_norm))
+    memory: Any = SimpleNamespace(micro_batch=min(len(live), micro_batch))
     with Engine(model, loss) as engine:
-        steps = LocalSteps(None, task, engine, None, Rows(), SimpleNamespace(alone=""), memory)
+        steps = LocalSteps(none, task, engine, none, reader, checked, memory)
         totals = steps.clipped_sum(Draw(np.arange(len(live))))
     parameters = [p for p in model.parameters() if p.requires_grad]
     return torch.cat([totals.get(p, torch.zeros_like(p)).detach().double().flatten() for p in parameters])

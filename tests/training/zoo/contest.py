@@ -38,7 +38,7 @@ def contest(entry: Entry, task: Task | None, rounds: int = 5) -> Figures:
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         steps, failed = _ready(entry, task, stack)
-        summing = {"ours": steps["ours"].clipped_sum} if "ours" in steps else {}
+        summing = {"ours": steps["ours"].clipped_sum} if "ours" in steps else {}  # type: ignore[attr-defined]
         times: dict[str, float] = {}
         for _ in range(rounds):
             for name, step in steps.items():

@@ -15,7 +15,7 @@ from training.zoo.entry import CLASSES, ENTRIES, TOKENS, Entry, numbers, pairs, 
 
 
 class Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.Module], **settings: Any) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNBase], **settings: Any) -> None:
         super().__init__()
         self.words, self.core = nn.Embedding(ENTRIES, 8), kind(8, 8, batch_first=True, **settings)
         self.head = nn.Linear(8 * (1 + self.core.bidirectional), CLASSES)
@@ -131,7 +131,8 @@ class DropPath(nn.Module):
         self.stem, self.branch, self.head = nn.Linear(6, 8), mlp(8, 8, 8), nn.Linear(8, CLASSES)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        hidden, kept = self.stem(inputs), 1.0
+        hidden = self.stem(inputs)
+        kept: Tensor | float = 1.0
         if self.training:
             kept = (torch.rand(len(inputs), 1, device=inputs.device) < 0.7).to(hidden.dtype) / 0.7
         return self.head(hidden + self.branch(hidden) * kept)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from training.zoo import entry
 from training.zoo.entry import CLASSES, ENTRIES, Entry, Logits, numbers, pictures
 
-_BLOCKS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-_VIT = {**_BLOCKS, "image_size": 16, "patch_size": 4, "num_channels": 3}
-_STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1]}
-_WINDOWS = {
+_BLOCKS: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+_VIT: dict[str, Any] = {**_BLOCKS, "image_size": 16, "patch_size": 4, "num_channels": 3}
+_STAGES: dict[str, Any] = {"hidden_sizes": [8, 16], "depths": [1, 1]}
+_WINDOWS: dict[str, Any] = {
     "embed_dim": 8,
     "depths": [1, 1],
     "num_heads": [2, 2],
@@ -22,7 +22,7 @@ _WINDOWS = {
     "image_size": 16,
     "patch_size": 2,
 }
-_PYRAMID = {**_STAGES, "num_encoder_blocks": 2, "patch_sizes": [3, 3], "strides": [2, 2]}
+_PYRAMID: dict[str, Any] = {**_STAGES, "num_encoder_blocks": 2, "patch_sizes": [3, 3], "strides": [2, 2]}
 _WAVES = {
     **_BLOCKS,
     "conv_dim": (8, 8),
@@ -49,13 +49,13 @@ def seen(kind: str, maker: str, told: dict[str, Any] | None = None, size: int = 
     return Entry(build=build, **{**given, **(told or {})})
 
 
-def heard(name: str, maker: str, records: entry.Records, column: str, config: Callable[[], Any], **told: str) -> Entry:
+def heard(name: str, maker: str, records: entry.Records, column: str, config: Callable[[], Any], **told: Any) -> Entry:
     """A classifier of sounds."""
     build = lambda: Logits(getattr(transformers, maker)(config()), column)  # noqa: E731 - a builder, not a name
     return Entry(name=name, family="transformers", build=build, records=records, loss=entry.of_classes, **told)
 
 
-def waves(kind: str, maker: str, **told: str) -> Entry:
+def waves(kind: str, maker: str, **told: Any) -> Entry:
     config = lambda: transformers.AutoConfig.for_model(kind, num_labels=CLASSES, **_WAVES)  # noqa: E731
     return heard(kind, f"{maker}ForSequenceClassification", numbers(100), "input_values", config, **told)
 
@@ -85,7 +85,7 @@ class Forecast(nn.Module):
 
 
 def _whisper() -> Any:
-    return transformers.WhisperConfig(
+    return transformers.WhisperConfig(  # type: ignore[call-arg]
         d_model=16,
         encoder_layers=2,
         decoder_layers=1,
@@ -106,8 +106,8 @@ def _whisper() -> Any:
 
 
 def _spectrogram() -> Any:
-    strides = {"frequency_stride": 4, "time_stride": 4, "max_length": 16, "num_mel_bins": 8}
-    return transformers.ASTConfig(**_BLOCKS, **strides, patch_size=4, num_labels=CLASSES)
+    strides: dict[str, Any] = {"frequency_stride": 4, "time_stride": 4, "max_length": 16, "num_mel_bins": 8}
+    return transformers.ASTConfig(**_BLOCKS, **strides, patch_size=4, num_labels=CLASSES)  # type: ignore[call-arg]
 
 
 ENTRIES_OF_SIGHT: tuple[Entry, ...] = (

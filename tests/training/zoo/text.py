@@ -27,7 +27,7 @@ _SMALL = {
     "eos_token_id": END,
     "num_labels": CLASSES,
 }
-_GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+_GPT2: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
 _BART = {
     "d_model": 16,
     "encoder_layers": 1,
@@ -50,7 +50,7 @@ _T5 = {
 
 
 _UNFIT = {"alone": "the rules do not fit it"}
-_SHARED = {"alone": "positions with one row per example or a leading 1"}
+_SHARED: dict[str, Any] = {"alone": "positions with one row per example or a leading 1"}
 _RAW = {"alone": "has raw parameters and draws random numbers"}
 _LOOKS = {"alone": "hangs on values in its batch"}
 
