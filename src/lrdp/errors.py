@@ -4,7 +4,8 @@
 
     LrdpError
     ├── InvalidInput            a value outside its limits: exit code 2
-    │   └── Unsupported         a combination without a sound bound: exit code 2
+    │   ├── Unsupported         a combination without a sound bound: exit code 2
+    │   └── Malformed           bytes that are no encoding of what is read there: exit code 2
     ├── OutOfReach              no noise and no number of steps meets the target: exit code 2
     ├── Refused                 a request turned down, at no cost: exit code 4
     │   ├── BudgetExceeded      the charge does not fit what is left: exit code 3
@@ -39,6 +40,10 @@ class InvalidInput(LrdpError, ValueError):
 
 class Unsupported(InvalidInput):
     """A combination of mechanism, adjacency and accountant for which no sound bound is known."""
+
+
+class Malformed(InvalidInput):
+    """Bytes or a text that are no encoding, or not the one encoding, of what is read there."""
 
 
 class OutOfReach(LrdpError):

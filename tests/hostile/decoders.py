@@ -21,7 +21,7 @@ import numpy as np
 import lrdp
 from integrity.parties import SERVER, federation, honest_round, play_out, stage
 from ledger.worlds import World, policy, request, round_trip
-from lrdp import files
+from lrdp import codec, files
 from lrdp.commands.fleet import reports_in
 from lrdp.commands.integrity import _lines
 from lrdp.errors import LrdpError
@@ -87,6 +87,7 @@ def found() -> set[str]:
 
 ELSEWHERE: Mapping[str, str] = {
     "accounting.filters.readings": "what filters say, no bytes",
+    "codec.formats.Format.read": "a part of Format.decode",
     "commands.experiments.read_changes": "read_toml, on the command line",
     "commands.settings.read_settings": "read_toml, on the command line",
     "federation.wire.flower.from_message": "Flower's own records; tests/federation/test_hostile_bytes.py",
@@ -178,7 +179,19 @@ def _session() -> Session:
 @cache
 def table() -> dict[str, Decoder]:
     """By the names that ``found`` gives; a name with a space after it is one more way to the same reader."""
-    return {**_integrity(), **_wire(), **_ledger(), **_federation(), **_files()}
+    return {**_codec(), **_integrity(), **_wire(), **_ledger(), **_federation(), **_files()}
+
+
+def _codec() -> dict[str, Decoder]:
+    pairs = codec.packed(b"PAIRS/v1", pairs=codec.many(codec.row(codec.NAME, codec.NUMBER)), scale=codec.DOUBLE)
+    kinds = codec.Kinds({"A": codec.line("A", at=codec.DIGITS, scale=codec.HEXADECIMAL, said=codec.word(99))})
+    sample = codec.pack(b"PAIRS/v1", codec.pack(codec.pack(b"a", bytes(8))), bytes(8))
+    known = {
+        "formats.unpack": (lambda data: codec.unpack(data, 8), sample),
+        "formats.Format.decode": (pairs.decode, sample),
+        "formats.Kinds.decode": (as_text(kinds.decode), b"A\t3\t0x1.8000000000000p+0\ta b"),
+    }
+    return {f"codec.{name}": Decoder(read=read, sample=data) for name, (read, data) in known.items()}
 
 
 def _integrity() -> dict[str, Decoder]:

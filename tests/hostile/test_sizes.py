@@ -20,6 +20,7 @@ TAKEN = {
     # A frame, whose parts others read, and the bytes that follow it in the stream.
     "federation.wire.sockets.receive": ("a guard's first words", *_LONGER, _HALF),
     # Any number of parts, which others read.
+    "codec.formats.unpack": ("nested lengths",),
     "integrity.encoding.unpack": ("nested lengths",),
     # SQLite reads as many pages as it wrote, and here only those of the entries, which are checked one by one.
     "ledger.export.verify of a ledger ": (*_LONGER, _HALF),
