@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -20,6 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lrdp.commands.output import print_json, print_line, say, screen
 from lrdp.errors import InvalidInput
 from lrdp.report import run_table
+
+if TYPE_CHECKING:
+    from lrdp.federation.local.simulation import Federation
 
 _MODULE: Final = [sys.executable, "-m", "lrdp"]
 _NEEDED: Final = ("flwr", "ray", "sklearn", "torch")
@@ -51,6 +55,9 @@ def run(
     epsilon: Annotated[float, typer.Option(help="Budget of the first hospital; others have a share of it.")] = 8.0,
     folder: Annotated[Path | None, typer.Option(help="A new folder for ledgers and receipts.")] = None,
     engine: Annotated[Venue, typer.Option(help="Flower's simulation on Ray, or one process.")] = Venue.RAY,
+    ray_address: Annotated[
+        str | None, typer.Option(help="Join the Ray cluster at HOST:PORT, or `auto`; --folder is on all its machines.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per round, then the summary.")] = False,
 ) -> None:
     """A federation on this machine: clients come and go, one is killed, one refuses, and the server is caught."""
@@ -58,11 +65,10 @@ def run(
     os.environ.update({name: value for name, value in _OFFLINE.items() if name not in os.environ})
     from lrdp.experiments import demo
     from lrdp.experiments.story import Story
-    from lrdp.federation.local.simulation import in_one_process, in_ray
 
     story = Story(clients=clients, rounds=rounds, local_steps=local_steps, epsilon=epsilon)
     where = folder or Path(time.strftime("lrdp-run-%Y%m%d-%H%M%S"))
-    start = {Venue.RAY: in_ray, Venue.IN_PROCESS: in_one_process}[engine]
+    start = _engine(engine, ray_address)
     try:
         with _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
             summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
@@ -73,6 +79,18 @@ def run(
         print_json(summary)
     else:
         _print_summary(summary)
+
+
+def _engine(engine: Venue, ray_address: str | None) -> Callable[[Federation], None]:
+    from lrdp.federation.local.simulation import in_one_process, in_ray, in_ray_cluster
+
+    if ray_address is None:
+        return {Venue.RAY: in_ray, Venue.IN_PROCESS: in_one_process}[engine]
+    if engine is not Venue.RAY:
+        raise InvalidInput(
+            f"--ray-address {ray_address} needs --engine ray, got {engine.value}: leave one of them out."
+        )
+    return partial(in_ray_cluster, address=ray_address)
 
 
 def _require_extras() -> None:

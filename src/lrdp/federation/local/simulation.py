@@ -1,6 +1,6 @@
-"""A whole federation on one machine: in Flower's Ray simulation, or within one process.
+"""A whole federation on one machine, in Flower's Ray simulation or within one process, or on a Ray cluster.
 
-The same strategy and the same client apps run in both; in Ray each client is trained in another process.
+The same strategy and the same client apps run in all; in Ray each client is trained in another process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -23,6 +23,7 @@ from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from lrdp.errors import LrdpError
+from lrdp.federation.local.cluster import MadeAtMeetingPlace, confirm_everywhere, joined, meeting_place
 from lrdp.federation.local.in_process import InProcessGrid, Node
 from lrdp.federation.server.strategy import VerifiedAverage
 from lrdp.federation.wire.flower import from_message
@@ -118,6 +119,24 @@ def in_one_process(federation: Federation) -> None:
 
 def in_ray(federation: Federation, *, cores: int = 2) -> None:
     """Clients answer in ``cores`` other processes, which Ray starts: about ten seconds."""
+    # A cluster that happens to run on this machine is somebody else's: Ray would join it, unless told not to.
+    _simulated(federation, {"address": "local", "num_cpus": cores, "object_store_memory": _OBJECT_STORE_BYTES})
+
+
+def in_ray_cluster(federation: Federation, *, address: str) -> None:
+    """Clients answer on the machines of a Ray cluster that runs at ``address``: any machine for any client.
+
+    Raises:
+        InvalidInput: where no cluster can be joined, or the machines do not share the folder of the logs, with locks.
+            Consortium and logs are to be in one folder.
+    """
+    with meeting_place(federation.log) as place, joined(address):
+        confirm_everywhere(place)
+        _simulated(replace(federation, recipe=MadeAtMeetingPlace(recipe=federation.recipe, place=place)), {})
+
+
+def _simulated(federation: Federation, started_with: Mapping[str, Any]) -> None:
+    """Flower's simulation, on a Ray that is started so, unless this process is connected to one."""
     from flwr.simulation import run_simulation
 
     server, stopped = ServerApp(), threading.Event()
@@ -127,12 +146,7 @@ def in_ray(federation: Federation, *, cores: int = 2) -> None:
         federation.serve(_Stoppable(grid, stopped))
 
     resources: dict[str, Any] = {
-        "init_args": {
-            "num_cpus": cores,
-            "object_store_memory": _OBJECT_STORE_BYTES,
-            "logging_level": "ERROR",
-            "log_to_driver": False,
-        },
+        "init_args": {**started_with, "logging_level": "ERROR", "log_to_driver": False},
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
     }
     with _log_kept_in(federation.log):
