@@ -1,7 +1,12 @@
-"""Two Ray nodes on this machine, each of `ray start`, and a recipe that notes on which of them it was asked."""
+"""Two Ray nodes on this machine, each of `ray start`, and a recipe that notes on which of them it was asked.
+
+As a program: a federation on the cluster at an address, in a new folder, with notes in another; prints its summary.
+A process of its own, since Ray reads a token once in each.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -10,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +78,23 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
             process.wait(10)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             continue
+
+
+def main(address: str, folder: str, notes: str) -> None:
+    from lrdp.experiments import demo
+    from lrdp.experiments.story import Story
+    from lrdp.federation.local.simulation import in_ray_cluster
+
+    def engine(federation: Any) -> None:
+        # Under the name by which workers can import it.
+        from federation.ray_nodes import Noting as Importable
+
+        noting = Importable(recipe=federation.recipe, folder=Path(notes))
+        in_ray_cluster(replace(federation, recipe=noting), address=address)
+
+    story = Story(clients=6, rounds=3, local_steps=1, cheats=False)
+    sys.stdout.write(json.dumps(demo.run(story, Path(folder), engine, lambda _attempt: None)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ from lrdp.version import __version__
 _LOCKS: Final[Mapping[str, Callable[[IO[str], int], None]]] = {"flock": fcntl.flock, "lockf": fcntl.lockf}
 """Both kinds: a client's session is locked with the one, SQLite locks ledgers with the other."""
 _SECONDS: Final = 120.0
+_KNOCK_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,7 @@ def joined(address: str) -> Iterator[None]:
     """
     import ray
 
+    _knock(address)
     # Flower leaves a connection that is there as it is; its own would give the workers this path, too.
     path = os.pathsep.join(sys.path)
     try:
@@ -120,15 +123,29 @@ def joined(address: str) -> Iterator[None]:
             runtime_env={"env_vars": {"PYTHONPATH": path, **_told_to_workers()}},
         )
     except (ConnectionError, RuntimeError, ValueError) as problem:
-        said = str(problem).strip().split("\n")[0]
-        raise InvalidInput(
-            f"no Ray cluster can be joined at {address} ({said}): start one with `ray start --head`, and name its "
-            f"HOST:PORT, or `auto` on a machine of it. Nothing was run or spent."
-        ) from None
+        raise _no_cluster(address, str(problem).strip().split("\n")[0]) from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Where nobody listens, Ray would go on trying for minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
+    except (OSError, OverflowError, ValueError) as problem:
+        raise _no_cluster(address, str(problem)) from None
+
+
+def _no_cluster(address: str, problem: str) -> InvalidInput:
+    return InvalidInput(
+        f"no Ray cluster can be joined at {address} ({problem}): start one with `ray start --head`, and name its "
+        f"HOST:PORT, or `auto` on a machine of it. Nothing was run or spent."
+    )
 
 
 def _told_to_workers() -> dict[str, str]:

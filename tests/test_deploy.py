@@ -1,0 +1,455 @@
+"""The files in deploy/: valid, true to each other and to the real commands, and without a network for the guard.
+
+No container engine, systemd or cluster is started here. A slow test runs the guard under the same restrictions.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from contextlib import contextmanager
+from pathlib import Path
+
+import kubernetes_validate
+import numpy as np
+import pytest
+import yaml
+
+from deployed import (
+    CODE,
+    DATA,
+    DEPLOY,
+    HOME,
+    SOCKET,
+    USERS,
+    directives,
+    of_compose,
+    of_kubernetes,
+    of_systemd,
+    resources,
+    settings,
+    texts,
+)
+from lrdp.accounting import Budget, Training
+from lrdp.experiments.digits import records, share, stated_size
+from lrdp.federation import found
+
+ROOT = DEPLOY.parent
+BIN = Path(sys.executable).parent
+ROLES = {"guard": "lrdp guard", "supernode": "flower-supernode", "superlink": "flower-superlink"}
+READERS = {"compose": of_compose, "systemd": of_systemd, "kubernetes": of_kubernetes}
+PARTS = [part for form, read in READERS.items() for part in read(texts(form)) if part.role in ROLES]
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+each_part = pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.form}-{part.role}")
+
+
+def complaints(part):
+    """What is wrong with a part; nothing, for each that is shipped."""
+    guard, supernode = part.role == "guard", part.role == "supernode"
+    wrong = {
+        "it is not hardened": not part.hardened,
+        "it does not come back": not part.restarts,
+        "it is somebody else": part.user != ("lrdp" if guard else "flower"),
+        "the guard has a network": guard and part.networked,
+        "others have none": not guard and not part.networked,
+        "the guard writes to records or code": guard and (part.writes(DATA) or part.writes(CODE)),
+        "the guard lacks records, ledger or socket": guard
+        and not (part.sees(DATA) and part.writes(HOME) and part.writes(SOCKET)),
+        "the guard cannot hand over its socket": guard and "flower" not in part.groups,
+        "an app sees records, code or ledger": not guard and any(map(part.sees, (DATA, CODE, f"{HOME}/hospital"))),
+        "the SuperNode does not see the socket, or writes beside it": supernode
+        and (not part.sees(SOCKET) or part.writes(SOCKET)),
+        "an app is in the guard's group": not guard and "lrdp" in part.groups,
+    }
+    return [words for words, holds in wrong.items() if holds]
+
+
+@each_part
+def test_every_part_is_kept_apart(part):
+    assert complaints(part) == []
+
+
+def test_every_form_has_every_part():
+    for form in READERS:
+        assert {part.role for part in PARTS if part.form.startswith(form)} == set(ROLES)
+    assert sum(part.form == "compose/pilot.yaml" and part.role == "guard" for part in PARTS) == 3
+
+
+def mutated(form, file, old, new):
+    files = texts(form)
+    assert files[file].count(old) >= 1
+    changed = {**files, file: files[file].replace(old, new)}
+    return {words for part in READERS[form](changed) if part.role in ROLES for words in complaints(part)}
+
+
+READ_ONLY = "target: /srv/lrdp/data, read_only: true"
+
+
+@pytest.mark.parametrize(
+    ("form", "file", "old", "new", "found"),
+    [
+        ("compose", "hospital.yaml", "network_mode: none", "networks: [outside]", "the guard has a network"),
+        ("compose", "hospital.yaml", "network_mode: none", "network_mode: host", "the guard has a network"),
+        ("compose", "hospital.yaml", READ_ONLY, "target: /srv/lrdp/data", "the guard writes to records or code"),
+        ("compose", "pilot.yaml", READ_ONLY, "target: /srv/lrdp/data", "the guard writes to records or code"),
+        ("compose", "hospital.yaml", "cap_drop: [ALL]", "cap_drop: []", "it is not hardened"),
+        ("compose", "hospital.yaml", 'user: "10001:10001"', 'user: "0:0"', "it is somebody else"),
+        ("compose", "hospital.yaml", 'group_add: ["10002"]', "group_add: []", "the guard cannot hand over its socket"),
+        (
+            "compose",
+            "hospital.yaml",
+            "source: ./supernode, target: /etc/lrdp/supernode",
+            "source: ./data, target: /srv/lrdp/data",
+            "an app sees records, code or ledger",
+        ),
+        ("systemd", "lrdp-guard.service", "PrivateNetwork=yes", "PrivateNetwork=no", "the guard has a network"),
+        ("systemd", "lrdp-guard.service", "AF_UNIX\n", "AF_UNIX AF_INET\n", "the guard has a network"),
+        (
+            "systemd",
+            "lrdp-guard.service",
+            "ReadWritePaths=/run/lrdp",
+            "ReadWritePaths=/run/lrdp /srv/lrdp/data",
+            "the guard writes to records or code",
+        ),
+        ("systemd", "lrdp-supernode.service", "-/srv/lrdp\n", "\n", "an app sees records, code or ledger"),
+        ("systemd", "lrdp-supernode.service", "ProtectSystem=strict", "ProtectSystem=full", "it is not hardened"),
+        ("kubernetes", "hospital.yaml", "egress: []", "egress: [{}]", "the guard has a network"),
+        ("kubernetes", "hospital.yaml", "matchLabels: {app: supernode}}\n  p", "}\n  p", "the guard has a network"),
+        (
+            "kubernetes",
+            "hospital.yaml",
+            "automountServiceAccountToken: false",
+            "automountServiceAccountToken: false\n      hostNetwork: true",
+            "the guard has a network",
+        ),
+        ("kubernetes", "hospital.yaml", f"{DATA}, readOnly: true", DATA, "the guard writes to records or code"),
+        ("kubernetes", "hospital.yaml", "readOnlyRootFilesystem: true", "privileged: true", "it is not hardened"),
+    ],
+)
+def test_control_what_would_open_a_part_is_found(form, file, old, new, found):
+    assert found in mutated(form, file, old, new)
+
+
+# ------------------------------------------------------------------------------------------------------------ commands
+@pytest.fixture(scope="module")
+def helps():
+    """What each real command says of itself, by its name."""
+    asked = {}
+    for command in ROLES.values():
+        program, *rest = command.split()
+        words = [str(BIN / program), *rest, "--help"]
+        environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+        asked[command] = subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
+    return asked
+
+
+def unknown(part, helps):
+    """Options that the command does not have, or gives up soon."""
+    described = re.split(r"\n[ │*]+(?=--)", helps[ROLES[part.role]])
+    current = {re.match(r"--[a-z-]+", each)[0] for each in described[1:] if "eprecated" not in each}
+    return sorted(part.options.keys() - current)
+
+
+@each_part
+def test_every_option_is_one_of_the_real_command(part, helps):
+    assert " ".join(part.command).startswith(ROLES[part.role] + " ")
+    assert part.options
+    assert unknown(part, helps) == []
+
+
+def test_control_options_that_are_not_there_or_deprecated_are_found(helps):
+    text = texts("compose")["hospital.yaml"].replace("--json", "--jsonl").replace("--port=9094", "--fleet=1")
+    text = text.replace("--host=127.0.0.1", "--auth-supernode-public-key=/key.pub")
+    found = [
+        name for part in of_compose({"hospital.yaml": text}) if part.role in ROLES for name in unknown(part, helps)
+    ]
+    assert sorted(found) == ["--auth-supernode-public-key", "--fleet", "--jsonl"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_forms_start_each_part_alike(role):
+    commands = {tuple(sorted(part.command)) for part in PARTS if part.role == role}
+    assert len(commands) == 1
+
+
+def test_the_transport_is_encrypted_and_nodes_are_known():
+    for part in PARTS:
+        assert "--insecure" not in part.options
+        assert "--allow-runtime-dependency-installation" not in part.options
+        if part.role == "supernode":
+            assert {"--root-certificates", "--auth-supernode-private-key"} <= part.options.keys()
+        if part.role == "superlink":
+            assert {"--enable-supernode-auth", "--ssl-certfile", "--ssl-keyfile"} <= part.options.keys()
+
+
+@each_part
+def test_every_path_of_a_command_is_there(part):
+    for name, value in part.options.items():
+        path = value.removeprefix('guard="').removesuffix('"')
+        if path.startswith("/"):
+            assert part.sees(path), name
+
+
+# --------------------------------------------------------------------------------------------------------------- forms
+def valid_compose(*files):
+    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", *map(str, files)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_compose_files_are_of_the_specification(tmp_path):
+    assert valid_compose(*(DEPLOY / "compose").iterdir()).returncode == 0
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(texts("compose")["hospital.yaml"].replace("cap_drop", "cap_dropped"), encoding="utf-8")
+    assert "cap_dropped" in valid_compose(wrong).stdout
+
+
+def test_compose_names_no_volume_or_network_that_it_does_not_make():
+    for text in texts("compose").values():
+        given = yaml.safe_load(text)
+        used = [volume for service in given["services"].values() for volume in service.get("volumes", [])]
+        assert {volume["source"] for volume in used if volume["type"] == "volume"} <= given["volumes"].keys()
+
+
+def test_kubernetes_manifests_are_of_its_schema_without_a_field_too_many():
+    found = resources(texts("kubernetes"))
+    for resource in found:
+        kubernetes_validate.validate(resource, "1.32", strict=True)
+    (guard,) = [each for each in found if each["kind"] == "StatefulSet" and each["metadata"]["name"] == "guard"]
+    context = guard["spec"]["template"]["spec"]["containers"][0]["securityContext"]
+    context["readOnlyRootFileSystem"] = context.pop("readOnlyRootFilesystem")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(guard, "1.32", strict=True)
+
+
+def test_the_pods_of_a_hospital_meet_on_one_node_and_keys_keep_their_modes():
+    pods = {each["metadata"]["name"]: each for each in resources(texts("kubernetes")) if each["kind"] == "Deployment"}
+    spec = pods["supernode"]["spec"]["template"]["spec"]
+    (near,) = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert near == {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "guard"}}}
+    text = texts("kubernetes")["hospital.yaml"]
+    assert text.count("fsGroup: ") == text.count("fsGroupChangePolicy: OnRootMismatch") == 2
+
+
+def analysed(folder, *words):
+    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, check=False, cwd=folder)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_knows_every_line_of_the_units(tmp_path):
+    for name, text in texts("systemd").items():
+        if name.endswith(".service"):
+            (tmp_path / name).write_text(text.replace("/opt/lrdp/bin/", f"{BIN}/"), encoding="utf-8")
+    units = sorted(f"./{path.name}" for path in tmp_path.iterdir())
+    assert analysed(tmp_path, "verify", "--man=no", *units).stderr == ""
+    for unit in units:
+        assert analysed(tmp_path, "security", "--offline=true", "--threshold=20", unit).returncode == 0
+    wrong = tmp_path / "lrdp-guard.service"
+    wrong.write_text(wrong.read_text(encoding="utf-8").replace("PrivateNetwork", "PrivateNet"), encoding="utf-8")
+    assert "PrivateNet" in analysed(tmp_path, "verify", "--man=no", "./lrdp-guard.service").stderr
+
+
+def test_systemd_makes_the_users_that_the_units_name():
+    made = re.findall(r"^u (\w+)", texts("systemd")["lrdp.sysusers"], re.MULTILINE)
+    assert set(made) == {name for text in texts("systemd").values() for name in directives(text).get("User", [])}
+    assert "m lrdp flower\n" in texts("systemd")["lrdp.sysusers"]
+    assert "m flower lrdp" not in texts("systemd")["lrdp.sysusers"]
+    assert f"d {SOCKET} 0750 lrdp flower -" in texts("systemd")["lrdp.tmpfiles"]
+
+
+# -------------------------------------------------------------------------------------------------------------- images
+def faults(text):
+    """Of a Containerfile: the few that matter here."""
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)", text, re.MULTILINE))
+    bases = [line for line in lines if line.startswith("FROM") and line.split()[1] not in stages]
+    installs = [line for line in lines if "pip install" in line and line.startswith("RUN")]
+    bodies = {body.split("\n")[0]: body for body in re.split(r"^FROM .* AS ", text, flags=re.MULTILINE)}
+    users = {stage: re.findall(r"^USER (.*)$", bodies[stage], re.MULTILINE) for stage in ("guard", "flower")}
+    return [
+        *(line for line in bases if not re.search(r":\d+\.\d+\.\d+-[a-z-]+ ", line)),
+        *(line for line in lines if line.startswith("ADD")),
+        *(line for line in lines if re.match(r"(?i)(ARG|ENV) .*(secret|token|passw|private)", line)),
+        *(line for line in lines if line.startswith("RUN") and re.search(r"\bsudo\b|chmod 777|curl|wget", line)),
+        *(line for line in installs if not {"--no-cache-dir", "--constraint"} <= set(line.split())),
+        *(stage for stage, named in users.items() if not re.fullmatch(r"[1-9]\d*:[1-9]\d*", (named or [""])[-1])),
+    ]
+
+
+def test_images_are_pinned_without_secrets_and_not_run_as_root():
+    assert faults(CONTAINERFILE) == []
+    made = {int(number): name for number, name in re.findall(r"--uid (\d+) --gid .* (\w+) \\?\n?", CONTAINERFILE)}
+    assert made == USERS
+    assert {int(number): name for number, name in re.findall(r"--gid (\d+) (\w+)", CONTAINERFILE)} == USERS
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("python:3.11.14-slim-bookworm", "python:latest"),
+        ("USER 10001:10001", "USER 0:0"),
+        ("USER 10002:10002\n", ""),
+        ("ARG PIP_EXTRA_INDEX_URL", "ARG INDEX_TOKEN"),
+        ("--constraint constraints.txt", ""),
+        ("COPY src src", "ADD src src"),
+    ],
+)
+def test_control_a_careless_image_is_found(old, new):
+    assert old in CONTAINERFILE
+    assert faults(CONTAINERFILE.replace(old, new)) != []
+
+
+def test_images_are_made_of_files_and_extras_that_are_there():
+    sources = re.findall(r"^COPY (?!--from)(.*) \S+$", CONTAINERFILE, re.MULTILINE)
+    copied = {name for line in sources for name in line.split()}
+    kept = {line[1:] for line in (DEPLOY / "Containerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
+    assert copied == kept
+    assert all((ROOT / name).exists() for name in copied)
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = re.findall(r"_EXTRAS=(\S+)", CONTAINERFILE)
+    assert named
+    assert {extra for words in named for extra in words.split(",")} <= known.keys()
+
+
+def test_images_have_one_name_and_the_release_of_the_package():
+    version = re.search(r'"(\d+\.\d+)', (ROOT / "src/lrdp/version.py").read_text(encoding="utf-8"))[1]
+    named = [
+        name
+        for form in ("compose", "kubernetes")
+        for text in texts(form).values()
+        for name in re.findall(r"image: (\S+)", text)
+    ]
+    assert set(named) == {f"lrdp-guard:{version}", f"lrdp-flower:{version}"}
+    assert set(re.findall(r"--tag (\S+)", CONTAINERFILE)) == set(named)
+
+
+def test_the_kubernetes_settings_are_those_of_the_other_forms():
+    (given,) = [each["data"] for each in resources(texts("kubernetes")) if each["kind"] == "ConfigMap"]
+    assert given == settings()
+    assert settings("pilot.env").keys() == {*settings(), "LRDP_LISTEN"}
+
+
+# ------------------------------------------------------------------------------------------------------------ for real
+JAIL = """
+set -eu
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 none /var/lib
+mount -t tmpfs -o mode=755 none /srv
+mkdir -p /var/lib/lrdp /srv/lrdp/data /srv/lrdp/code
+mount --bind "$1/home" /var/lib/lrdp
+mount --bind "$1/data" /srv/lrdp/data
+mount --bind "$1/code" /srv/lrdp/code
+mount --bind "$1/group" /etc/group
+mount -t tmpfs -o mode=755 none /run
+mkdir -p /run/lrdp /run/scratch
+mount --bind "$1/run" /run/lrdp
+mount -t tmpfs -o mode=1777,noexec,nosuid,nodev none /run/scratch
+for place in / /var/lib /srv /run /srv/lrdp/data /srv/lrdp/code; do mount -o remount,bind,ro "$place"; done
+mount -t proc -o hidepid=invisible proc /proc
+export HOME=/run/scratch TMPDIR=/run/scratch PYTHONDONTWRITEBYTECODE=1
+shift
+exec setpriv --reuid 10001 --regid 10001 --groups 10001,10002 --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+"""
+"""The restrictions of the three forms, by hand: no network, and nothing to write to but ledger, socket and scratch."""
+
+
+def prepared(folder):
+    """A hospital as the page on deployment sets it up, whose files belong to the guard's user."""
+    places = [folder / name for name in ("home", "run", "data", "code")]
+    for place in places:
+        place.mkdir()
+    training = Training(
+        dataset_size=stated_size(4), batch_size=32, rounds=2, local_steps=1, budget=Budget(epsilon=8.0, delta=1e-4)
+    )
+    made = found(folder / "consortium", {f"hospital-{number}": training for number in range(4)}).client("hospital-0")
+    home, run, data, code = places
+    shutil.copytree(made.folder, home / "hospital")
+    (home / "hospital").chmod(0o700)
+    policy = home / "hospital" / "policy.toml"
+    policy.write_text(policy.read_text(encoding="utf-8") + '\n[task]\nmodule = "digits_task:task"\n', encoding="utf-8")
+    shutil.copy(ROOT / "apps/digits/hospital/digits_task.py", code)
+    dealt = records({"partition-id": 0, "num-partitions": 4})
+    images, labels = dealt.columns_at(np.arange(share(4)))
+    np.savez(data / "records.npz", images=images.numpy(), labels=labels.numpy())
+    (folder / "group").write_text("root:x:0:\nlrdp:x:10001:\nflower:x:10002:lrdp\n", encoding="utf-8")
+    for path in [home, *home.rglob("*")]:
+        os.chown(path, 10001, 10001)
+    os.chown(run, 10001, 10002)
+    run.chmod(0o750)
+    home.chmod(0o700)
+
+
+def listens_by(test, table):
+    """What the health check of a form says of a table of sockets."""
+    *words, pattern, _table = test
+    assert words == ["grep", "-q"]
+    return subprocess.run([*words, pattern.replace("$$", "$")], input=table, text=True, check=False).returncode == 0
+
+
+def probes():
+    """How each form finds out whether its guard listens."""
+    compose = yaml.safe_load(texts("compose")["hospital.yaml"])["services"]["guard"]["healthcheck"]["test"]
+    (pod,) = [each for each in resources(texts("kubernetes")) if each["metadata"]["name"] == "guard"]
+    return compose[1:], pod["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]["exec"]["command"]
+
+
+@contextmanager
+def jailed(folder):
+    """The guard in there, and its number out here, after it has said that it guards."""
+    (part,) = [part for part in PARTS if (part.form, part.role) == ("compose/hospital.yaml", "guard")]
+    apart = ["unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child", "sh", "-c", JAIL, "sh", folder]
+    words = [*map(str, apart), sys.executable, "-m", *part.command]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (folder / "errors").open("w+") as errors:
+        process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+    with process:
+        said = process.stdout.readline()
+        (inner,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        try:
+            assert '"guarding hospital-0' in said
+            yield Path("/proc") / inner
+        finally:
+            os.kill(int(inner), signal.SIGTERM)
+    assert process.returncode == 0
+    assert (folder / "errors").read_text() == "Stopped: nothing is open.\n"
+
+
+@pytest.fixture
+def jail():
+    with tempfile.TemporaryDirectory(prefix="lrdp-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take a process its network and its file systems")
+def test_the_guard_runs_with_all_that_is_taken_from_it(jail):
+    prepared(jail)
+    door = jail / "run" / "guard.sock"
+    with jailed(jail) as process:
+        sockets, devices, status = ((process / name).read_text() for name in ("net/unix", "net/dev", "status"))
+        made = door.stat()
+        let_in, kept_out = (
+            subprocess.run(
+                ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", PYTHON, "-c", KNOCK, str(door)],
+                capture_output=True,
+                check=False,
+            ).returncode
+            for user in (10002, 10003)
+        )
+    for probe in probes():
+        assert listens_by(probe, sockets)
+        assert not listens_by(probe, sockets.replace(" 00010000 ", " 00000000 "))
+    assert [line.split(":")[0].strip() for line in devices.splitlines()[2:]] == ["lo"]
+    assert re.search(r"^CapBnd:\s0+$", status, re.MULTILINE)
+    assert re.search(r"^NoNewPrivs:\s1$", status, re.MULTILINE)
+    assert (made.st_uid, made.st_gid, made.st_mode & 0o777) == (10001, 10002, 0o660)
+    assert let_in == 0
+    assert kept_out != 0
+
+
+PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin") or "python3"
+KNOCK = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect(sys.argv[1])"
