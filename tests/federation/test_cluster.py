@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from federation.ray_nodes import two_nodes
+from lrdp.commands import run
 from lrdp.errors import InvalidInput
 from lrdp.federation import Consortium
-from lrdp.federation.local.cluster import MadeAtMeetingPlace, MeetingPlace, meeting_place
+from lrdp.federation.local.cluster import MadeAtMeetingPlace, MeetingPlace, joined, meeting_place
 
 CONFIRM = """
 import sys
@@ -122,17 +123,16 @@ def test_a_node_with_a_folder_of_its_own_is_refused_before_anything_is_spent(sho
         assert ledger.books.states == {}
 
 
-def test_where_no_cluster_is_the_command_says_so_in_one_sentence(tmp_path, port):
-    words = f"run --ray-address 127.0.0.1:{port} --clients 3 --rounds 1 --folder {tmp_path}/new".split()
-    ran = ended(os.environ, "lrdp", *words)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "no Ray cluster can be joined" in ran.stderr
-    assert "Traceback" not in ran.stderr
+def test_where_no_cluster_is_it_says_so_in_one_sentence(port):
+    for address in (f"127.0.0.1:{port}", "nowhere", "127.0.0.1:99999999"):
+        with (
+            pytest.raises(InvalidInput, match=f"no Ray cluster can be joined at {address}") as refused,
+            joined(address),
+        ):
+            pass
+        assert "\n" not in str(refused.value)
 
 
-def test_an_address_without_ray_is_refused(tmp_path):
-    words = f"run --ray-address auto --engine in-process --folder {tmp_path}/new".split()
-    ran = ended(os.environ, "lrdp", *words)
-    assert ran.returncode == 2
-    assert "--engine ray" in ran.stderr
-    assert not (tmp_path / "new").exists()
+def test_an_address_without_ray_is_refused():
+    with pytest.raises(InvalidInput, match="--ray-address auto needs --engine ray, got in-process"):
+        run._engine(run.Venue.IN_PROCESS, "auto")
