@@ -251,3 +251,59 @@ def test_a_process_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path: P
         data = path.read_bytes()
         assert len(data) == size
         assert len(set(data)) == 1
+
+
+# ---------------------------------------- lines
+def test_a_line_is_on_disk_when_the_call_returns_and_a_new_file_s_name_too(tmp_path: Path, noted: list[str]) -> None:
+    path = tmp_path / "lines"
+    files.append(path, b"one", files.OWNER_ONLY)
+    assert noted == ["file", "folder"]
+    noted.clear()
+    files.append(path, b"two", files.OWNER_ONLY)
+    assert noted == ["file"]
+    assert path.read_bytes() == b"one\ntwo\n"
+    assert stat.S_IMODE(path.stat().st_mode) == files.OWNER_ONLY
+
+
+def test_what_a_power_cut_left_of_a_line_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\ntw")
+    files.append(path, b"three", files.PUBLIC)
+    assert path.read_bytes() == b"one\ntw\nthree\n"
+
+
+def test_a_line_that_does_not_fit_on_the_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    files.append(path, b"one", files.PUBLIC)
+
+    def write() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+        try:
+            files.append(path, bytes(4096), files.PUBLIC)
+        except OSError:
+            os._exit(7)
+
+    child = os.fork()
+    if child == 0:
+        write()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert path.read_bytes() == b"one\n"
+
+
+def test_lines_of_several_processes_stay_whole(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    code = (
+        "import pathlib, sys; from lrdp import files\n"
+        f"for _ in range(20): files.append(pathlib.Path({str(path)!r}), sys.argv[1].encode() * 70_000, 0o600)"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, letter]) for letter in "ab"]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert sorted(path.read_bytes().splitlines()) == [b"a" * 70_000] * 20 + [b"b" * 70_000] * 20
+
+
+@pytest.mark.timeout(20)
+def test_nothing_is_appended_to_a_pipe(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no regular file"):
+        files.append(_pipe(tmp_path / "pipe"), b"line", files.OWNER_ONLY)

@@ -2,7 +2,8 @@
 
 A path may name anything: a pipe that nobody writes to, a device without an end, a file that grows. So what is read is a
 regular file of at most so many bytes. What is written appears under its name whole or not at all, and once a call
-returns it is on disk, its name too. Whatever goes wrong is an OSError whose ``strerror`` says it.
+returns it is on disk, its name too; a line that is appended likewise. Whatever goes wrong is an OSError whose
+``strerror`` says it. No other module opens a file to write to it, but for SQLite, logs and the kernel's own files.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ OWNER_ONLY: Final = 0o600
 PUBLIC: Final = 0o644
 # A pipe without a writer would keep the opening waiting, and a terminal would become the process's own.
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+_OVERWRITING: Final = os.O_WRONLY | os.O_CREAT
+_APPENDING: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
 _POSIX: Final = os.name == "posix"
 _PIECE: Final = 1 << 16
 
@@ -29,8 +32,7 @@ def opened(path: Path) -> BinaryIO:
     """A regular file, open for reading; close it."""
     descriptor = os.open(path, _FLAGS)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+        _require_regular(descriptor)
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -56,6 +58,11 @@ def lines(file: BinaryIO, most: int) -> Iterator[bytes]:
         if len(line) > most:
             raise OSError(errno.EFBIG, f"it has a line of more than {most} bytes")
         yield line
+
+
+def _require_regular(descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def _all(file: BinaryIO, most: int) -> bytes:
@@ -106,6 +113,47 @@ def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
         yield file
 
 
+def append(path: Path, line: bytes, mode: int) -> None:
+    """One line more, and its end, whole or not at all; of several who append each has its turn.
+
+    What a power cut left of a line before stays a line by itself.
+    """
+    descriptor = os.open(path, _APPENDING, mode)
+    try:
+        _require_regular(descriptor)
+        _lock(descriptor)
+        size = os.fstat(descriptor).st_size
+        _add(descriptor, size, line + b"\n")
+        if size == 0 and _POSIX:
+            os.fchmod(descriptor, mode)  # whatever the umask is
+    finally:
+        os.close(descriptor)
+    if size == 0:
+        sync_folder(path.parent)
+
+
+@contextmanager
+def overwriting(path: Path) -> Iterator[BinaryIO]:
+    """Its owner's file, written over where it lies: neither atomic nor durable.
+
+    For what is large, is held against a hash when it is read, and can be had again.
+    """
+    with os.fdopen(os.open(path, _OVERWRITING, OWNER_ONLY), "wb") as file:
+        yield file
+        file.truncate()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time is in the block; the system takes the lock from one that is killed."""
+    descriptor = os.open(path, _OVERWRITING, OWNER_ONLY)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def rename(source: Path, target: Path) -> None:
     """Another name for a file, over whatever had it."""
     source.replace(target)
@@ -121,6 +169,24 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _add(descriptor: int, size: int, line: bytes) -> None:
+    cut_off = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    rest = memoryview(b"\n" + line if cut_off else line)
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    except BaseException:
+        os.ftruncate(descriptor, size)
+        raise
+
+
+def _lock(descriptor: int) -> None:
+    import fcntl  # not on every system, and reading needs none
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 @contextmanager

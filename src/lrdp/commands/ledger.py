@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -227,7 +228,7 @@ def statement(
     verified = verify_export(path or home.ledger)
     made = Statement(summary=summarize(verified.books), head=verified.head or _own_head(home, path, verified))
     if html is not None:
-        html.write_text(statement_pages.html(made), encoding="utf-8")
+        _write(html, statement_pages.html(made), files.replace)
         say(f"Wrote {html}.")
     if as_json:
         print_json(record(made))
@@ -275,8 +276,12 @@ def _read_head(path: Path) -> Head:
 
 
 def _write_new(path: Path, text: str) -> None:
+    _write(path, text, files.write_new)
+
+
+def _write(path: Path, text: str, how: Callable[[Path, bytes, int], None]) -> None:
     try:
-        files.write_new(path, text.encode(), files.PUBLIC)
+        how(path, text.encode(), files.PUBLIC)
     except FileExistsError:
         raise InvalidInput(f"there is a file at {path} already: it is not overwritten.") from None
     except OSError as problem:

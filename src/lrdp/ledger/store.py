@@ -6,7 +6,6 @@ through a power cut. Triggers forbid changing history by mistake; the chain show
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import stat
 from collections.abc import Callable, Generator, Iterator
@@ -71,7 +70,7 @@ class Store:
     def create(cls, path: Path, *, probe: Probe = silent) -> Store:
         """A new file of mode 0600; an existing one is never touched."""
         try:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            files.write_new(path, b"", files.OWNER_ONLY)
         except FileExistsError:
             raise InvalidInput(f"there is a file at {path} already: a ledger is never overwritten.") from None
         except OSError as problem:

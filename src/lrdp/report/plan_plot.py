@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lrdp import files
 from lrdp.accounting import Option, Plan
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
@@ -95,4 +96,5 @@ def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
     axes.grid(visible=True, which="major", linewidth=0.3)
     axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with files.replacing(path, files.PUBLIC) as file:
+        figure.savefig(file, format=path.suffix.removeprefix("."))

@@ -6,10 +6,8 @@ some of its records, so it has to load both; here a set is told by its files, an
 
 from __future__ import annotations
 
-import fcntl
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -42,7 +40,7 @@ def kept(folder: Path, name: str, key: Key, make: Callable[[], Sequence[Tensor]]
         shelf = Shelf(place)
         found = _looked_at(shelf, key)
         if found is None:
-            with _alone(place / "lock"):
+            with files.locked(place / "lock"):
                 found = _looked_at(shelf, key)  # somebody else may have made it meanwhile
                 return _made(shelf, key, make()) if found is None else found
     except OSError as problem:
@@ -76,12 +74,3 @@ def _sums(columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
         words = flat.view(np.uint8 if flat.shape[1] * flat.itemsize % _WORD else np.int64)
         whole += words.sum(axis=1, dtype=np.int64)
     return whole
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """One process at a time; the system takes the lock from one that is killed."""
-    with lock.open("ab") as file:
-        lock.chmod(files.OWNER_ONLY)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from lrdp import files
 from lrdp.experiments.hospitals import plan as plans
 from lrdp.experiments.hospitals.drawing import drawn
 from lrdp.experiments.hospitals.machine import Job, MachineWay, attempt
@@ -69,8 +70,9 @@ def _machine(cell: Cell, places: Places) -> Mapping[str, Any]:
     own = everybody.of(everybody.site_names[-1])
     with TemporaryDirectory(prefix="lrdp-machine-") as folder:
         inputs, labels = Path(folder) / "inputs.npy", Path(folder) / "labels.npy"
-        np.save(inputs, own.inputs)
-        np.save(labels, own.happened.astype(np.int64))
+        for path, values in ((inputs, own.inputs), (labels, own.happened.astype(np.int64))):
+            with files.creating(path, files.OWNER_ONLY) as file:
+                np.save(file, values)
         return attempt(
             Job(
                 way=MachineWay(**cell["way"]),

@@ -11,15 +11,13 @@ it holds them as maps of their files, which cost no memory of its own; and files
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tokenize import TokenError
-from typing import BinaryIO, Final
+from typing import Final
 from weakref import ref
 
 import numpy as np
@@ -28,7 +26,7 @@ from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Hello, read_message
-from lrdp.files import OWNER_ONLY, read, replace, sync_folder
+from lrdp.files import OWNER_ONLY, append, locked, overwriting, read, replace, sync_folder
 from lrdp.integrity import (
     HASH_SIZE,
     MOST_STATE_BYTES,
@@ -88,8 +86,7 @@ class Standing:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One message at a time, whatever process it came to."""
-        with _private(self._folder / "lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._folder / "lock"):
             try:
                 yield
             finally:
@@ -147,10 +144,7 @@ class Standing:
     def _dispute(self) -> None:
         word = _content(self._folder / "word")
         if word:
-            with (self._folder / "disputed.txt").open("a", encoding="ascii") as file:
-                file.write(word.hex() + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            append(self._folder / "disputed.txt", word.hex().encode("ascii"), OWNER_ONLY)
 
     def wait_with(self, charge: int, trained_from: int) -> None:
         """Remember the update that was trained ahead of the round in which it will take part; 0 for none."""
@@ -193,9 +187,8 @@ class Standing:
             if known is vector:
                 return file
         file = self._spare_file()
-        with _private(self._folder / file) as stream:
+        with overwriting(self._folder / file) as stream:
             np.save(stream, vector, allow_pickle=False)
-            stream.truncate()
         self._written.append((vector, file))
         return file
 
@@ -220,10 +213,6 @@ def _session_of(proposed: bytes) -> bytes:
     except LrdpError:
         pass
     raise InvalidInput("the file `agreed` of this client's session is damaged: delete it, and enter another session.")
-
-
-def _private(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,6 @@ class Archive:
         self._attempts = folder / f"attempts-{session.digest.hex()[:16]}.txt"
         self._heads = _read_heads(self._heads_file) if self._heads_file.exists() else {}
         _append(self.receipts, session_line(session))
-        files.sync_folder(folder)
 
     def append(self, receipt: RoundReceipt) -> None:
         """The line of a round."""
@@ -55,10 +53,7 @@ class Archive:
 
 
 def _append(path: Path, line: str) -> None:
-    with path.open("a", encoding="ascii") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    files.append(path, line.encode("ascii"), files.PUBLIC)
 
 
 def _read_heads(path: Path) -> dict[str, str]:
