@@ -65,11 +65,13 @@ def guard(
 def _opened(folder: Path, code: Path | None, settings: dict[str, Any]) -> tuple[Guard, Budgeted]:
     from lrdp.federation.client.guard import Guard, Ward, inspected
     from lrdp.federation.client.home import ClientHome
+    from lrdp.federation.client.local_task import prepare_process
     from lrdp.federation.client.participant import Participant
     from lrdp.federation.client.trusted import trusted_task
 
     home = ClientHome(folder=folder)
     task = trusted_task(home.policy(), code or folder)
+    prepare_process(task)
     bench, budget = inspected(Ward(home=home, task=task, settings=settings))
     _warn_of_open_folder(folder)
     return Guard(home, Participant(home, bench)), budget

@@ -1,4 +1,4 @@
-"""``lrdp check MODULE:NAME``: can this be trained privately, and what does it cost?"""
+"""``lrdp check MODULE:NAME``: can this be trained privately, and what does it cost? Without a federation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from lrdp.figures import AtMost
 from lrdp.screen import visible
 
 if TYPE_CHECKING:
+    from lrdp.federation.client.local_task import LocalTask
     from lrdp.training import ModelReport, Task, Trial
 
-Name = Annotated[str, typer.Argument(help="MODULE:NAME of a task or a model, or of what makes one.")]
+Name = Annotated[str | None, typer.Argument(help="MODULE:NAME of a task or a model, or of what makes one.")]
 _CLIP_NORM = 1.0
 _MIB = 2**20
 
@@ -30,6 +31,7 @@ class _Verdict:
     report: ModelReport
     tried: Trial | None = None
     refused: str = ""
+    understood: tuple[str, ...] = ()
 
     @property
     def trainable(self) -> bool:
@@ -37,7 +39,8 @@ class _Verdict:
 
 
 def check(
-    name: Name,
+    name: Name = None,
+    task: Annotated[str | None, typer.Option(help="MODULE:NAME of a task, as the argument.")] = None,
     data: Annotated[Path | None, typer.Option(help="Handed to a LocalTask's data set as `data`.")] = None,
     settings: Settings = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the step that is measured.")] = 32,
@@ -45,16 +48,19 @@ def check(
 ) -> None:
     """Say for each layer which rule applies, what is refused and how to mend it; of a task, also what a step costs.
 
-    A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, on public records: its
-    gradients are compared with torch's, and a step is measured beside plain SGD. Nothing is charged.
+    A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, without a federation:
+    its gradients are compared with torch's, memory is planned, and a step that nobody pays for runs on made-up records
+    beside plain SGD. Of the data only the number and the form of records are looked at. Nothing is charged.
     """
+    if (name is None) is (task is None):
+        raise InvalidInput("name one model or task, as in `lrdp check --task client:task --data FILE`.")
     given = {**read_settings(settings or []), **({} if data is None else {"data": str(data.resolve())})}
-    found = _verdict(name, given, rows)
+    found = _verdict(str(name or task), given, rows)
     if as_json:
         layers = [asdict(layer) for layer in found.report.layers]
         tried = None if found.tried is None else asdict(found.tried)
         verdict = {"trainable": found.trainable, "refused": found.refused or None, "task": tried}
-        print_json({**verdict, "headroom": found.report.headroom, "layers": layers})
+        print_json({**verdict, "understood": found.understood, "headroom": found.report.headroom, "layers": layers})
     else:
         screen().print(_table(found))
         for line in _sentences(found):
@@ -64,11 +70,13 @@ def check(
 
 
 def _verdict(name: str, settings: dict[str, Any], rows: int) -> _Verdict:
-    from lrdp.federation.client.local_task import LocalTask
-    from lrdp.training import Task, loading, trial
+    from lrdp.federation.client.local_task import LocalTask, prepare_process
+    from lrdp.training import Task, loading, trial, understood
     from lrdp.training import check as inspect
 
     named = loading.load(name, Task, LocalTask)
+    if isinstance(named, LocalTask):
+        prepare_process(named)
     task = _local(named, settings) if isinstance(named, LocalTask) else named
     if not isinstance(task, Task):
         return _Verdict(inspect(task))
@@ -76,19 +84,17 @@ def _verdict(name: str, settings: dict[str, Any], rows: int) -> _Verdict:
     if not report.trainable:
         return _Verdict(report)
     try:
-        return _Verdict(report, trial(task, rows))
+        return _Verdict(report, trial(task, rows), understood=understood(task))
     except LrdpError as problem:
         return _Verdict(report, refused=str(problem))
 
 
-def _local(named: Any, settings: dict[str, Any]) -> Task:
-    """As a client has it: with its own records, those that cannot be trained on named."""
-    from lrdp.federation.client.local_task import Workbench
-    from lrdp.training import PublicConstants
+def _local(named: LocalTask, settings: dict[str, Any]) -> Task:
+    """As a client has it, of whose records only the form will be looked at."""
+    from lrdp.training import PublicConstants, Task
 
-    bench = Workbench(named, settings)
     try:
-        bench.records.demand()
+        model, dataset = named.model(), named.dataset(settings)
     except LrdpError:
         raise
     except Exception as problem:
@@ -96,7 +102,14 @@ def _local(named: Any, settings: dict[str, Any]) -> Task:
             f"the task's model or data set failed ({type(problem).__name__}: {problem}): its settings are given with "
             f"--data and --set."
         ) from problem
-    return bench.with_constants(PublicConstants(clip_norm=_CLIP_NORM, optimiser=named.optimiser))
+    return Task(
+        model=model,
+        dataset=dataset,
+        loss=named.loss,
+        constants=PublicConstants(clip_norm=_CLIP_NORM, optimiser=named.optimiser),
+        execution=named.execution,
+        probes=named.probes,
+    )
 
 
 def _table(found: _Verdict) -> Table:
@@ -135,4 +148,9 @@ def _sentences(found: _Verdict) -> list[str]:
         f"{how} The check took {AtMost(tried.seconds_to_check):.1f} s.",
         f"A step of {tried.rows} rows took {AtMost(tried.private_seconds):.3f} s, {AtMost(time):.2f} times plain "
         f"SGD's, and {AtMost(tried.private_bytes / _MIB):.1f} MiB at its peak, {AtMost(memory):.2f} times plain SGD's.",
+        f"It runs {tried.memory.micro_batch} rows at a time and was foretold to take at most "
+        f"{AtMost(tried.memory.peak_bytes / _MIB):.1f} MiB beside the {AtMost(tried.memory.baseline_bytes / _MIB):.0f} "
+        f"MiB that the process has.",
+        *found.understood,
+        "The step ran on made-up records: of yours only the number and the form were looked at. Nothing was charged.",
     ]

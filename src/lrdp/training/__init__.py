@@ -5,12 +5,14 @@ the sum of clipped per-example gradients by one backward pass; nothing of size e
 """
 
 from lrdp.training.checked import CheckedGradients
+from lrdp.training.checked_records import CheckedRecords, check_records
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.features import Features, cached_features
+from lrdp.training.idioms import understood
 from lrdp.training.inspection import Layer, ModelReport, check
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
-from lrdp.training.losses import CheckedLoss, CheckedRecords, CrossEntropy, NamedCrossEntropy, check_records
+from lrdp.training.losses import CrossEntropy, ExampleLoss, NamedCrossEntropy
 from lrdp.training.memory import LiveBytes, MemoryPlan, keep_freed_blocks, return_large_blocks
 from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
 from lrdp.training.padding import Padded
@@ -24,6 +26,8 @@ from lrdp.training.sampling import EMPTY, Draw, Sampler, check_room, placed, uni
 from lrdp.training.schedules import Constant, Schedule, Staircase, WarmupCosine
 from lrdp.training.shelf import Shelf
 from lrdp.training.task import Task
+from lrdp.training.torch_losses import OutputLoss, as_loss
+from lrdp.training.torch_optimisers import as_optimiser
 from lrdp.training.trial import Trial, trial
 from lrdp.training.update import Update, check_gradients, memory_plan, private_update
 
@@ -32,12 +36,12 @@ __all__ = [
     "Adam",
     "AdamW",
     "CheckedGradients",
-    "CheckedLoss",
     "CheckedRecords",
     "Constant",
     "CrossEntropy",
     "Dataset",
     "Draw",
+    "ExampleLoss",
     "Execution",
     "Features",
     "Keystream",
@@ -48,6 +52,7 @@ __all__ = [
     "NamedCrossEntropy",
     "Observe",
     "Optimiser",
+    "OutputLoss",
     "Padded",
     "PublicConstants",
     "Randomness",
@@ -62,6 +67,8 @@ __all__ = [
     "Trial",
     "Update",
     "WarmupCosine",
+    "as_loss",
+    "as_optimiser",
     "cached_features",
     "check",
     "check_dataset",
@@ -81,5 +88,6 @@ __all__ = [
     "silence",
     "trial",
     "unaccounted_private_update",
+    "understood",
     "uniform_subset",
 ]

@@ -12,6 +12,7 @@ from lrdp.errors import InvalidInput
 from lrdp.training.memory import MemoryPlan, parse_bytes
 from lrdp.training.optimisers import Optimiser
 from lrdp.training.progress import Observe, silence
+from lrdp.training.torch_optimisers import as_optimiser
 
 _LEAST_CLIP, _MOST_CLIP = 1e-6, 1e9
 
@@ -21,7 +22,9 @@ class PublicConstants:
     """Chosen without looking at the data, and the same on any neighbouring data set.
 
     ``clip_norm`` is C: the most one example can move the sum. ``first_step`` counts the steps of earlier rounds, for
-    the learning rate's schedule. ``forward_dtype`` may be bfloat16; norms, sums and weights keep the weights' type.
+    the learning rate's schedule. ``optimiser`` is ours, or makes one of torch's that takes the same steps, as
+    ``functools.partial(torch.optim.SGD, lr=0.1)``. ``forward_dtype`` may be bfloat16; norms, sums and
+    weights keep the weights' type.
     """
 
     clip_norm: float
@@ -34,6 +37,7 @@ class PublicConstants:
             self,
             clip_norm=limits.positive("clip_norm", self.clip_norm, "it bounds what one example can do"),
             first_step=limits.whole("first_step", self.first_step, 0, "it counts steps already taken"),
+            optimiser=as_optimiser(self.optimiser),
         )
         if not _LEAST_CLIP <= self.clip_norm <= _MOST_CLIP:
             raise InvalidInput(

@@ -62,13 +62,18 @@ def _needs_company(engine: Engine, task: Task, reader: RecordReader) -> bool:
 def _in_one(engine: Engine, task: Task, reader: RecordReader, records: list[Any]) -> Any:
     """A batch of these records, if the model takes them together."""
     batch = tree_map(lambda *leaves: torch.cat(leaves), *records)
+    demand_runs(engine, task, reader, batch)
+    return batch
+
+
+def demand_runs(engine: Engine, task: Task, reader: RecordReader, batch: Any) -> None:
+    """Refuse, in a sentence, what does not take these public records."""
     try:
-        engine.losses(as_weights(batch, engine.dtype), len(records))
+        engine.losses(as_weights(batch, engine.dtype), len(tree_leaves(batch)[0]))
     except LrdpError:
         raise
     except Exception as problem:
         raise _failing(task, reader, problem) from problem
-    return batch
 
 
 def _square(engine: Engine, record: Any, rows: int = 1) -> float:
@@ -84,11 +89,22 @@ def _alike(one: Any, other: Any) -> bool:
 def _failing(task: Task, reader: RecordReader, problem: Exception) -> LrdpError:
     kind = "the public probes" if task.probes else "made-up records"
     found = InvalidInput(
-        f"the model or the loss fails on {kind} of the form {reader.form} ({type(problem).__name__}: {problem}): pass "
-        f"three or more public records that it takes, Task(probes=…); nothing was charged."
+        f"the model or the loss fails on {kind} of the form {reader.form} ({type(problem).__name__}: {problem}): "
+        f"{_mend(task, reader)}; nothing was charged."
     )
     found.__cause__ = problem
     return found
+
+
+def _mend(task: Task, reader: RecordReader) -> str:
+    """What usually is amiss: types, or else the numbers themselves."""
+    wide = any(leaf.dtype == torch.float64 for leaf in tree_leaves(reader.blank(1)))
+    if wide and all(parameter.dtype == torch.float32 for parameter in task.model.parameters()):
+        return "records hold float64 and the weights float32, so turn records into float32, as in x.float()"
+    return (
+        "a loss is called as loss(model, batch), or is one of torch's; if yours is, pass three or more public records "
+        "that it takes, Task(probes=…)"
+    )
 
 
 def _too_few(task: Task, reader: RecordReader, seen: list[float]) -> LrdpError:

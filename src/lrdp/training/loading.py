@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LrdpError
 
 
 def load(name: str, *kinds: type) -> Any:
@@ -23,8 +23,12 @@ def load(name: str, *kinds: type) -> Any:
         return _made(named, name, (nn.Module, *kinds))
     except ImportError as reason:
         raise InvalidInput(f"{module_name} cannot be imported: {reason}.") from None
+    except LrdpError:
+        raise
     except AttributeError as reason:
         raise InvalidInput(f"{name} is not there, or cannot be made: {reason}.") from None
+    except Exception as reason:
+        raise InvalidInput(f"{module_name} cannot be imported ({type(reason).__name__}: {reason}).") from reason
     finally:
         sys.path.pop(0)
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from lrdp.accounting import SampledGaussian
 from lrdp.errors import InvalidInput
 from lrdp.training.checked import CheckedGradients
+from lrdp.training.checked_records import records_for
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine, Totals
 from lrdp.training.keystream import Keystream
-from lrdp.training.losses import records_for
 from lrdp.training.memory import Footprint, MemoryPlan, choose, either, footprint, parse_bytes
 from lrdp.training.noise import Noise, accelerator, make_ready
 from lrdp.training.optimisers import Stepper

@@ -1,160 +1,119 @@
-"""Losses by example, with the checks that make a bad record an error before training instead of during it."""
+"""Losses by example. Each says what it is: its values, what it asks of a record, what it holds a model's word against.
+
+Whatever a user calls a loss becomes one of these at once (:mod:`lrdp.training.torch_losses`), and nothing asks later
+what kind it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lrdp import limits
 from lrdp.errors import InvalidInput
-from lrdp.training.records import Dataset, RecordReader, blank_record, check_dataset
+from lrdp.training.parts import Parts, as_classes, fields_told, parted, types_told
 
-_ROWS_AT_ONCE = 128
+Loss = Callable[..., Tensor]
 
 
-@runtime_checkable
-class CheckedLoss(Protocol):
-    """A loss that can tell a bad record from a good one without a model."""
+class ExampleLoss(ABC):
+    """A loss with one value per example.
 
+    ``checks`` says that ``check`` looks at records: then all are read before the first update.
+    """
+
+    checks: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What it is, to be told to whoever tries it."""
+
+    @abstractmethod
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
         """One value per example."""
 
-    def check(self, batch: Any) -> None:
+    def check(self, batch: Any) -> None:  # noqa: B027 - nothing to check is an answer, too
         """Raise if a record cannot be trained on."""
+
+    def parts(self, batch: Any) -> Parts:
+        """What the model is called with, and what its word is held against."""
+        return parted(batch)
+
+    def told(self, model: nn.Module, blank: Any) -> tuple[str, ...]:
+        """How a record of this form is taken, for whoever tries the task."""
+        return (*fields_told(self.parts(blank), blank), *types_told(model, blank))
+
+    def in_float64(self) -> ExampleLoss:
+        """The same, for a copy of the model in float64."""
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropy:
-    """Classification of records ``(input, label)`` with labels 0 to ``classes`` − 1."""
+class CrossEntropy(ExampleLoss):
+    """Classification of records with labels 0 to ``classes`` − 1: ``(input, label)``, or dicts with a ``label``.
 
+    >>> import torch
+    >>> CrossEntropy(classes=3)(nn.Identity(), (torch.zeros(2, 3), torch.tensor([0, 2])))
+    tensor([1.0986, 1.0986])
+    """
+
+    checks: ClassVar[bool] = True
     classes: int
 
     def __post_init__(self) -> None:
         limits.whole("classes", self.classes, 2, "with one class there is nothing to tell apart")
 
+    @property
+    def words(self) -> str:
+        return f"cross-entropy over {self.classes} classes"
+
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
-        inputs, labels = batch
-        return functional.cross_entropy(model(inputs), labels, reduction="none")
+        parts = self.parts(batch)
+        return functional.cross_entropy(*as_classes(parts.output(model), parts.target), reduction="none")
 
     def check(self, batch: Any) -> None:
-        _check_labels(batch[1], self.classes)
+        labels = self.parts(batch).target
+        if labels.is_floating_point() or bool(((labels < 0) | (labels >= self.classes)).any()):
+            raise InvalidInput(
+                f"labels must be whole numbers from 0 to {self.classes - 1}: at least one record has another."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedCrossEntropy:
+class NamedCrossEntropy(CrossEntropy):
     """Classification of records that are dicts, with labels 0 to ``classes`` − 1 in the field ``label``.
 
     All other fields are arguments of the model, by their names. It returns logits, or what has them as ``logits``.
     """
 
-    classes: int
     label: str = "label"
 
-    def __post_init__(self) -> None:
-        limits.whole("classes", self.classes, 2, "with one class there is nothing to tell apart")
-
-    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
-        output = model(**{name: values for name, values in batch.items() if name != self.label})
-        return functional.cross_entropy(getattr(output, "logits", output), batch[self.label], reduction="none")
-
-    def check(self, batch: Any) -> None:
-        _check_labels(batch[self.label], self.classes)
-
-
-def _check_labels(labels: Tensor, classes: int) -> None:
-    if labels.is_floating_point() or bool(((labels < 0) | (labels >= classes)).any()):
-        raise InvalidInput(f"labels must be whole numbers from 0 to {classes - 1}: at least one record has another.")
+    def parts(self, batch: Any) -> Parts:
+        return parted(batch, self.label)
 
 
 @dataclass(frozen=True)
-class CheckedRecords:
-    """A data set, a blank record of its form, and why some records, by number, cannot be trained on: they are left out.
+class OwnLoss(ExampleLoss):
+    """A user's ``loss(model, batch)``, which is as it is."""
 
-    Made by ``check_records`` and kept over the rounds: an error about a record in a later reply would tell of it. They
-    are counted once, those left out included, for the same reason: what is gone when it is drawn is left out, too.
-    """
+    given: Loss
 
-    dataset: Dataset
-    loss: Callable[..., Tensor]
-    blank: Any
-    left_out: Mapping[int, str]
-    size: int
+    @property
+    def words(self) -> str:
+        return f"{getattr(self.given, '__name__', type(self.given).__name__)}(model, batch), as it is"
 
-    def __len__(self) -> int:
-        return self.size
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.given(model, batch)
 
-    def __getitem__(self, number: int) -> Any:
-        return self.dataset[number]
+    def told(self, model: nn.Module, blank: Any) -> tuple[str, ...]:  # noqa: ARG002 - it takes records apart itself
+        return ()
 
-    def demand(self) -> None:
-        """Raise if a record is left out: for whoever can mend the data, and never in a reply to a server."""
-        if self.left_out:
-            first = min(self.left_out)
-            raise InvalidInput(
-                f"{len(self.left_out)} of {len(self)} records cannot be trained on, the first of them number {first} "
-                f"({self.left_out[first]}): mend or remove them; with check_records(dataset, loss) they are left out."
-            )
-
-
-def check_records(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
-    """The data set, every record read, and checked if the loss can check.
-
-    Not only those drawn: a failure that depends on the draw would tell who was drawn.
-    """
-    if isinstance(dataset, CheckedRecords) and dataset.loss == loss:
-        return dataset
-    if isinstance(dataset, CheckedRecords):  # for another loss: what was left out stays so
-        return replace(dataset, loss=loss, left_out={**dataset.left_out, **_left_out(dataset, loss)})
-    found = _unread(dataset, loss)
-    return replace(found, left_out=_left_out(found, loss))
-
-
-def records_for(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
-    """For one update: who brings a bare data set is told of records that the loss refuses.
-
-    A loss that cannot check has no say, and nothing is read beforehand: an odd record is left out when it is drawn.
-    """
-    if isinstance(dataset, CheckedRecords):
-        return check_records(dataset, loss)
-    if not isinstance(loss, CheckedLoss):
-        return _unread(dataset, loss)
-    found = check_records(dataset, loss)
-    found.demand()
-    return found
-
-
-def _unread(dataset: Dataset, loss: Callable[..., Tensor]) -> CheckedRecords:
-    check_dataset(dataset)
-    return CheckedRecords(dataset, loss, blank_record(dataset), {}, len(dataset))
-
-
-def _left_out(records: CheckedRecords, loss: Callable[..., Tensor]) -> dict[int, str]:
-    reader = RecordReader(records.dataset, torch.device("cpu"), records.blank)
-    left_out: dict[int, str] = {}
-    for start in range(0, len(records), _ROWS_AT_ONCE):
-        numbers = np.arange(start, min(len(records), start + _ROWS_AT_ONCE), dtype=np.int64)
-        if _problem(reader, loss, numbers) is not None:
-            found = {int(one): _problem(reader, loss, np.array([one])) for one in numbers}
-            left_out |= {one: problem for one, problem in found.items() if problem is not None}
-    return left_out
-
-
-def _problem(reader: RecordReader, loss: Callable[..., Tensor], numbers: NDArray[np.int64]) -> str | None:
-    try:
-        batch = reader.read(numbers)
-        if isinstance(loss, CheckedLoss):
-            loss.check(batch)
-    except InvalidInput as problem:
-        return str(problem).rstrip(".")
-    except KeyboardInterrupt:
-        raise
-    except BaseException as problem:  # noqa: BLE001 - whatever a record makes the data set or the loss do
-        return type(problem).__name__
-    return None
+    def in_float64(self) -> ExampleLoss:
+        return OwnLoss(deepcopy(self.given).double()) if isinstance(self.given, nn.Module) else self

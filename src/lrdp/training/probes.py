@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from lrdp.errors import InvalidInput
-from lrdp.training.losses import check_records
+from lrdp.training.checked_records import check_records
 from lrdp.training.records import RecordReader
 from lrdp.training.task import Task
 from lrdp.training.tensors import stacked

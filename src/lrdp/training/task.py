@@ -8,15 +8,19 @@ from typing import Any
 
 from torch import nn
 
+from lrdp import limits
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
-from lrdp.training.engine import Loss
+from lrdp.training.losses import Loss
 from lrdp.training.records import Dataset
+from lrdp.training.torch_losses import as_loss
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """``loss(model, batch)`` returns one value per example; ``batch`` holds the data set's records, stacked.
+
+    Or it is one of torch's losses, as ``F.cross_entropy`` or ``nn.MSELoss()``, for records with an input and a target.
 
     ``probes`` are three or more *public* records of the same form, for models that do not take made-up ones.
     ``checked`` is what ``check_gradients`` found for the same model, loss and records; without it each update checks.
@@ -29,3 +33,6 @@ class Task:
     execution: Execution = field(default_factory=Execution)
     probes: Sequence[Any] = ()
     checked: CheckedGradients | None = None
+
+    def __post_init__(self) -> None:
+        limits.keep(self, loss=as_loss(self.loss))

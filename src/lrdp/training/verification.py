@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from lrdp.errors import InvalidInput
 from lrdp.training.checked import CheckedGradients, Peaks
 from lrdp.training.clipping import WIDE
 from lrdp.training.engine import Engine
-from lrdp.training.evidence import demand_gradients, telling
+from lrdp.training.evidence import demand_gradients, demand_runs, telling
 from lrdp.training.exactness import disagreement, why_not
 from lrdp.training.independence import feels_others, hazards, looks_at_values, refuse_mixing, whole_pass
 from lrdp.training.memory import LiveBytes
@@ -34,6 +33,7 @@ from lrdp.training.remembering import demand_unchanged, refuse_memory, weights_a
 from lrdp.training.shapes import Shapes
 from lrdp.training.sizing import depends_on_size
 from lrdp.training.task import Task
+from lrdp.training.torch_losses import as_loss
 from lrdp.training.unlooking import unlooking
 from lrdp.training.widening import Widening
 
@@ -57,6 +57,8 @@ def verified(engine: Engine, task: Task, reader: RecordReader) -> CheckedGradien
         alone = _why_inexact(exact, task, reader, tried)
         if not alone:
             alone, engine.shapes = _shapes(exact, as_weights(batch, exact.dtype))
+    with engine:  # a copy in float64 may take what the model itself does not
+        demand_runs(engine, task, reader, batch)
     with engine, stirred(task.model):
         alone = alone or _why_tied(engine, tried)
     with engine:
@@ -112,8 +114,7 @@ def _telling_only(engine: Engine, task: Task, reader: RecordReader) -> Any:
 
 def _widened(task: Task) -> Engine | None:
     try:
-        loss = deepcopy(task.loss).double() if isinstance(task.loss, nn.Module) else task.loss
-        return Engine(twin(task.model), loss)
+        return Engine(twin(task.model), as_loss(task.loss).in_float64())
     except Exception as problem:  # noqa: BLE001 - whatever a model does when it is copied
         _LOG.info("there is no copy in float64: %s", why_not(problem))
         return None

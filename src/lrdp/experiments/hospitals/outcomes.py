@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from lrdp.errors import InvalidInput
 from lrdp.experiments.hospitals.cohorts import Cohort, OutcomeColumn
 from lrdp.experiments.hospitals.columns import Floats
 from lrdp.experiments.hospitals.metrics import area, concordance
-from lrdp.training import CheckedLoss, CrossEntropy, TensorRecords
+from lrdp.training import CrossEntropy, ExampleLoss, TensorRecords
 
 
 class Question(Protocol):
@@ -29,7 +29,7 @@ class Question(Protocol):
     def outputs(self) -> int: ...
 
     @property
-    def loss(self) -> CheckedLoss: ...
+    def loss(self) -> ExampleLoss: ...
 
     def columns(self, inputs: int) -> int:
         """How many numbers the model reads at a time, of records with so many."""
@@ -71,14 +71,19 @@ class YesOrNo:
 
 
 @dataclass(frozen=True)
-class Hazard:
+class Hazard(ExampleLoss):
     """The discrete-time hazard: of each interval that a patient entered, whether the event came in it.
 
     Records are (inputs by interval, event by interval, whether at risk). A Cox likelihood would compare a patient with
     all others at risk, which one clipped gradient per record cannot; this one needs nobody else.
     """
 
+    checks: ClassVar[bool] = True
     intervals: int
+
+    @property
+    def words(self) -> str:
+        return f"the hazard in {self.intervals} intervals"
 
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
         inputs, events, at_risk = batch

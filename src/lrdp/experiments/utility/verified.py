@@ -24,7 +24,7 @@ from lrdp.experiments.utility.plan import NAME
 from lrdp.experiments.utility.shares import Holdings, holdings
 from lrdp.experiments.utility.training import Trained, judged
 from lrdp.federation import Consortium, LocalTask, Order, Terms, VerifiedAverage, found
-from lrdp.federation.client.local_task import Workbench
+from lrdp.federation.client.local_task import Workbench, prepare_process
 from lrdp.federation.client.participant import Participant
 from lrdp.federation.client.paying import MakeUpdate
 from lrdp.federation.local.simulation import App, Federation, Parameters, in_ray
@@ -69,6 +69,7 @@ class Clients:
             loss=held.trainee.loss,
             probes=held.trainee.probes,
         )
+        prepare_process(task)
         home = Consortium(folder=self.folder).client(name_of(number))
         client = Participant(home, Workbench(task, settings), seeded(cell["seed"], number))
 

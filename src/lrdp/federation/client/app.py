@@ -27,6 +27,7 @@ from lrdp.federation.client.local_task import (
     Loss,
     Settings,
     Workbench,
+    prepare_process,
 )
 from lrdp.federation.client.participant import Participant
 from lrdp.federation.wire.flower import answering
@@ -53,6 +54,8 @@ class _Trained:
 
 @lru_cache(maxsize=_MOST_BENCHES)
 def _participant(trained: _Trained, folder: Path, settings: tuple[tuple[str, Any], ...]) -> Participant:
+    """The client of this app and node, with the first message that this process has for it."""
+    prepare_process(trained.task)
     return Participant(ClientHome(folder=folder), Workbench(trained.task, dict(settings)))
 
 
@@ -72,8 +75,9 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
     Args:
         model: makes the model that is trained.
         dataset: makes the records; it is called once, with the node's own settings.
-        loss: ``loss(model, batch)`` with one value per example, or one of torch's losses, as in ``F.cross_entropy``.
-        optimiser: what is done with noised gradients, as in ``Sgd(lr=0.5)``.
+        loss: ``loss(model, batch)`` with one value per example, or one of torch's, as ``F.cross_entropy`` or
+            ``nn.MSELoss()``, for records ``(input, target)`` or dicts with a ``label``.
+        optimiser: what is done with noised gradients, as in ``Sgd(lr=0.5)`` or ``partial(torch.optim.SGD, lr=0.5)``.
         optimizer: the same, as others spell it.
         execution: how a step is computed, as in ``Execution(memory_limit="900MB")``.
         probes: three or more public records, for a model that does not take made-up ones.

@@ -52,8 +52,11 @@ def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Lay
         raise InvalidInput(f"the registry does not hold the keys of {identity.name}: have the consortium add them.")
     if identity.name != policy.identity.client:
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
-    if hello.layout != layout.described or session.parameters.point.size != layout.size:
-        raise InvalidInput("the server's model is not this client's: names, order or shapes of parameters differ.")
+    if not layout.is_described_by(hello.layout) or session.parameters.point.size != layout.size:
+        raise InvalidInput(
+            "the server's model is not this client's: names, order or shapes of parameters differ. A server starts "
+            "from the trained alone, {name: p for name, p in model.named_parameters() if p.requires_grad}."
+        )
     if (
         session.identifier != run_identifier(hello.nonce, hello.layout)
         or session.parameters.method != ProofMethod.SKETCH

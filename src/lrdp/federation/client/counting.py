@@ -1,39 +1,71 @@
 """Accuracy on a client's own data, as a noised and charged count; off unless server and policy both ask for it.
 
 One step of the policy's own mechanism is spent on it: a batch is drawn, each record adds at most the clip norm, and the
-noise is that of the policy. So the count is exactly as private as one training step, and is accounted as one.
+noise is that of the policy. So the count is exactly as private as one training step, and is accounted as one. What
+cannot be counted is found on public records, before the charge.
 """
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.wire.shares import pack_share
 from lrdp.ledger import Receipt
-from lrdp.training import PublicConstants, Sgd, Task, clip_target, private_update, public_records
+from lrdp.training import (
+    ExampleLoss,
+    PublicConstants,
+    Sgd,
+    Task,
+    as_loss,
+    clip_target,
+    private_update,
+    public_records,
+)
+
+_TABLE: Final = 2  # a row for each example, and a column for each class
 
 
 class _Counter(nn.Module):
     """One weight, whose gradient by a record is a fixed step if the record is classified correctly, and else zero."""
 
-    def __init__(self, model: nn.Module, clip_norm: float) -> None:
+    def __init__(self, model: nn.Module, loss: ExampleLoss, clip_norm: float) -> None:
         super().__init__()
         self.judged = copy.deepcopy(model).requires_grad_(False).eval()
         self.total = nn.Linear(1, 1, bias=False)
         nn.init.zeros_(self.total.weight)
-        self._step = _step(clip_norm)
+        self._loss, self._step = loss, _step(clip_norm)
 
-    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        right = (self.judged(inputs).argmax(-1) == labels).to(self.total.weight.dtype)
+    def said(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """The class that the model gives to each record, and its label."""
+        output: Any = self._loss.parts(batch).output(self.judged)  # whatever a model returns
+        labels = self.target(batch)
+        if not isinstance(output, Tensor) or output.dim() != _TABLE or output.shape[1] < _TABLE:
+            raise InvalidInput(_no_count("the model gives no logit for each of two or more classes"))
+        if labels.is_floating_point() or labels.numel() != len(output):
+            raise InvalidInput(_no_count("the records have no whole number each as their label"))
+        return output.argmax(1), labels.reshape(len(output))
+
+    def target(self, batch: Any) -> Tensor:
+        """The labels, as they lie in the batch."""
+        return self._loss.parts(batch).target
+
+    def forward(self, batch: Any) -> Tensor:
+        classes, labels = self.said(batch)
+        right = (classes == labels).to(self.total.weight.dtype)
         counted: Tensor = self.total(self._step * right[:, None])
         return counted[:, 0]
+
+
+def _no_count(why: str) -> str:
+    return f"the metric 'correct' counts records of the right class, and {why}: nothing was counted or spent."
 
 
 def _step(clip_norm: float) -> float:
@@ -41,31 +73,52 @@ def _step(clip_norm: float) -> float:
     return clip_target(clip_target(clip_norm, torch.float32), torch.float32)
 
 
-def _counted(model: nn.Module, batch: Any) -> Tensor:
-    inputs, labels = batch
-    value: Tensor = model(inputs, labels)
-    return value
+@dataclass(frozen=True)
+class _Counted(ExampleLoss):
+    """The counter's own word is the loss."""
+
+    @property
+    def words(self) -> str:
+        return "the number of correct records"
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        value: Tensor = model(batch)
+        return value
 
 
 def counting(task: Task, clip_norm: float) -> Task:
-    """What is trained, for one step, to count the records that ``task``'s model classifies correctly."""
-    counter = _Counter(task.model, clip_norm)
+    """What is trained, for one step, to count the records that ``task``'s model classifies correctly.
+
+    Raises:
+        InvalidInput: where there is nothing to count: the records have no label, or the model gives no classes.
+    """
+    counter = _Counter(task.model, as_loss(task.loss), clip_norm)
+    counter.total.to(next(counter.judged.parameters()).device)
     return Task(
         model=counter,
         dataset=task.dataset,
-        loss=_counted,
+        loss=_Counted(),
         constants=PublicConstants(clip_norm=clip_norm, optimiser=Sgd(lr=1.0)),
-        probes=_correct(counter.judged, public_records(task)),
+        probes=_correct(counter, public_records(task)),
     )
 
 
-def _correct(judged: nn.Module, batch: Any) -> list[Any]:
+def _correct(counter: _Counter, batch: Any) -> list[Any]:
     """Public records with the labels that the model gives them: of one that is not correct nothing is seen."""
-    place = next(judged.parameters()).device
-    inputs, labels = tree_map(lambda leaf: leaf.to(place), batch)
-    with torch.no_grad():
-        said = judged(inputs).argmax(-1).to(labels)
-    return [(tree_map(itemgetter(row), inputs), said[row]) for row in range(len(said))]
+    place = next(counter.parameters()).device
+    batch = tree_map(lambda leaf: leaf.to(place), batch)
+    try:
+        with torch.no_grad():
+            classes, labels = counter.said(batch)
+    except LrdpError:
+        raise
+    except Exception as problem:
+        reason = f"the model fails on public records ({type(problem).__name__}: {problem})"
+        raise InvalidInput(_no_count(reason)) from problem
+    old = counter.target(batch)
+    said = classes.to(labels.dtype).reshape(old.shape)
+    told = tree_map(lambda leaf: said if leaf is old else leaf, batch)
+    return [tree_map(itemgetter(row), told) for row in range(len(said))]
 
 
 def private_accuracy(receipt: Receipt, task: Task) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
+from lrdp import limits
 from lrdp.errors import InvalidInput, PolicyRefused, Unsupported
 from lrdp.federation.wire.layout import Layout
 from lrdp.integrity import Model
@@ -24,6 +24,8 @@ from lrdp.training import (
     PublicConstants,
     Sgd,
     Task,
+    as_loss,
+    as_optimiser,
     check_dataset,
     check_gradients,
     check_records,
@@ -43,8 +45,9 @@ _LOG = logging.getLogger("lrdp.client")
 class LocalTask:
     """``dataset`` is called once, with the node's own settings; ``loss`` gives one value per example.
 
-    ``loss`` is ``loss(model, batch)``, or one of torch's losses with a ``reduction``, as in ``F.cross_entropy``.
-    ``probes`` are three or more public records, for a model that does not take made-up ones.
+    ``loss`` is ``loss(model, batch)``, or one of torch's, as ``F.cross_entropy`` or ``nn.MSELoss()``. ``optimiser`` is
+    as ``Sgd(lr=0.1)``, or what makes one of torch's, as ``functools.partial(torch.optim.SGD, lr=0.1)``. ``probes`` are
+    three or more public records, for a model that does not take made-up ones.
     """
 
     model: Callable[[], nn.Module]
@@ -54,16 +57,26 @@ class LocalTask:
     execution: Execution = DEFAULT_EXECUTION
     probes: Sequence[Any] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module) or not callable(self.model):
+            raise InvalidInput(
+                f"model must be what makes a model, as in model=Net or model=lambda: Net(10), got a "
+                f"{type(self.model).__name__}: each client makes its own."
+            )
+        if not callable(self.dataset):
+            raise InvalidInput(
+                f"dataset must be a function of a node's settings, as in dataset=lambda settings: …, got a "
+                f"{type(self.dataset).__name__}: each client makes its own."
+            )
+        limits.keep(self, loss=as_loss(self.loss), optimiser=as_optimiser(self.optimiser))
 
-@dataclass(frozen=True)
-class _PerExample:
-    """One of torch's losses on records ``(input, target)``."""
 
-    loss: Loss
+def prepare_process(task: LocalTask) -> None:
+    """What a process does first that will train this task: it says what becomes of freed memory.
 
-    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
-        inputs, targets = batch
-        return self.loss(model(inputs), targets, reduction="none")
+    That is the whole process's matter, so whoever enters one says it, and no value that is made there.
+    """
+    (keep_freed_blocks if task.execution.memory_limit is None else return_large_blocks)()
 
 
 class Workbench:
@@ -71,7 +84,6 @@ class Workbench:
 
     def __init__(self, task: LocalTask, settings: Settings) -> None:
         self._task, self._settings = task, settings
-        (keep_freed_blocks if task.execution.memory_limit is None else return_large_blocks)()
         self._sizes: tuple[str, int] | None = None
         self._rehearsed = ""
         self._checked: CheckedGradients | None = None
@@ -83,11 +95,6 @@ class Workbench:
     @cached_property
     def layout(self) -> Layout:
         return Layout.of_model(self.model)
-
-    @cached_property
-    def loss(self) -> Loss:
-        reduces = "reduction" in inspect.signature(self._task.loss).parameters
-        return _PerExample(self._task.loss) if reduces else self._task.loss
 
     @cached_property
     def _dataset(self) -> tuple[Dataset, int]:
@@ -117,7 +124,7 @@ class Workbench:
     def records(self) -> CheckedRecords:
         """What cannot be trained on is left out and logged here: a server is not told that it is there."""
         dataset, size = self._dataset
-        found = replace(check_records(dataset, self.loss), size=size)
+        found = replace(check_records(dataset, self._task.loss), size=size)
         try:
             found.demand()
         except InvalidInput as problem:
@@ -150,7 +157,7 @@ class Workbench:
         return Task(
             model=self.model,
             dataset=self.records,
-            loss=self.loss,
+            loss=self._task.loss,
             constants=constants,
             execution=self._task.execution,
             probes=self._task.probes,

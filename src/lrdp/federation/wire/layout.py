@@ -52,6 +52,20 @@ class Layout:
         """Canonical bytes: equal if and only if the layouts are."""
         return json.dumps(self.shapes, separators=(",", ":")).encode()
 
+    def is_described_by(self, described: bytes) -> bool:
+        """Whether a server's model is this one: the same names in the same order, with the same shapes.
+
+        peft's own state leaves out how an adapter is called, and a model's parameters name it: both are the same.
+        """
+        if len(described) >= len(self.described):  # peft's names are shorter
+            return described == self.described
+        try:
+            theirs = [(_without_adapter(name), tuple(shape)) for name, shape in json.loads(described)]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return False
+        ours = [(_without_adapter(name), shape) for name, shape in self.shapes]
+        return ours == theirs and len({name for name, _ in ours}) == len(ours)
+
     def flat(self, values: Mapping[str, Any]) -> Model:
         """All of them in one vector of float32; they may be arrays or tensors."""
         vector = np.empty(self.size, MODEL)
@@ -78,6 +92,11 @@ class Layout:
             places.append((name, slice(start, start + prod(shape)), shape))
             start += prod(shape)
         return places
+
+
+def _without_adapter(name: str) -> str:
+    """As peft's ``get_peft_model_state_dict`` names it."""
+    return name.replace(".modules_to_save.default.", ".").replace(".default.", ".")
 
 
 def _width(point: FixedPoint) -> int:

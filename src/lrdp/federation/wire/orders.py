@@ -12,6 +12,8 @@ from lrdp.errors import InvalidInput
 
 _MOST_BYTES: Final = 4096
 _WHOLE: Final = ("steps", "batch_size", "renewal")
+_FLOWERS: Final = {"lr": "learning_rate"}
+"""What Flower's own apps call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,9 @@ class Order:
 
     def with_config(self, config: Mapping[str, Any]) -> Order:
         """The same order, with the values of a Flower ``train_config`` in place of its own."""
-        given = {name.replace("-", "_"): value for name, value in config.items()}
+        given = {_FLOWERS.get(name, name).replace("-", "_"): value for name, value in config.items()}
+        if len(given) < len(config):
+            raise InvalidInput(f"train_config says one thing twice: {', '.join(sorted(config))}; nothing was asked.")
         if unknown := set(given) - {field.name for field in fields(self)}:
             raise InvalidInput(f"an order has no {', '.join(sorted(unknown))}: clients would not understand it.")
         return replace(self, **given)

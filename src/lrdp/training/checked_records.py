@@ -1,0 +1,106 @@
+"""Records that were all read, and checked, once: a bad one is an error before training instead of during it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lrdp.errors import InvalidInput
+from lrdp.training.losses import ExampleLoss, Loss
+from lrdp.training.records import Dataset, RecordReader, blank_record, check_dataset
+from lrdp.training.torch_losses import as_loss
+
+_ROWS_AT_ONCE = 128
+
+
+@dataclass(frozen=True)
+class CheckedRecords:
+    """A data set, a blank record of its form, and why some records, by number, cannot be trained on: they are left out.
+
+    Made by ``check_records`` and kept over the rounds: an error about a record in a later reply would tell of it. They
+    are counted once, those left out included, for the same reason: what is gone when it is drawn is left out, too.
+    """
+
+    dataset: Dataset
+    loss: ExampleLoss
+    blank: Any
+    left_out: Mapping[int, str]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, number: int) -> Any:
+        return self.dataset[number]
+
+    def demand(self) -> None:
+        """Raise if a record is left out: for whoever can mend the data, and never in a reply to a server."""
+        if self.left_out:
+            first = min(self.left_out)
+            raise InvalidInput(
+                f"{len(self.left_out)} of {len(self)} records cannot be trained on, the first of them number {first} "
+                f"({self.left_out[first]}): mend or remove them; with check_records(dataset, loss) they are left out."
+            )
+
+
+def check_records(dataset: Dataset, loss: Loss) -> CheckedRecords:
+    """The data set, every record read, and checked if the loss can check.
+
+    Not only those drawn: a failure that depends on the draw would tell who was drawn.
+    """
+    loss = as_loss(loss)
+    if isinstance(dataset, CheckedRecords) and (dataset.loss == loss or not loss.checks):
+        return dataset
+    if isinstance(dataset, CheckedRecords):  # for another loss: what was left out stays so
+        return replace(dataset, loss=loss, left_out={**dataset.left_out, **_left_out(dataset, loss)})
+    found = unread_records(dataset, loss)
+    return replace(found, left_out=_left_out(found, loss))
+
+
+def records_for(dataset: Dataset, loss: Loss) -> CheckedRecords:
+    """For one update: who brings a bare data set is told of records that the loss refuses.
+
+    A loss that cannot check has no say, and nothing is read beforehand: an odd record is left out when it is drawn.
+    """
+    if isinstance(dataset, CheckedRecords):
+        return check_records(dataset, loss)
+    if not as_loss(loss).checks:
+        return unread_records(dataset, loss)
+    found = check_records(dataset, loss)
+    found.demand()
+    return found
+
+
+def unread_records(dataset: Dataset, loss: Loss) -> CheckedRecords:
+    """The data set, of which only the form of the first few records was looked at."""
+    check_dataset(dataset)
+    return CheckedRecords(dataset, as_loss(loss), blank_record(dataset), {}, len(dataset))
+
+
+def _left_out(records: CheckedRecords, loss: ExampleLoss) -> dict[int, str]:
+    reader = RecordReader(records.dataset, torch.device("cpu"), records.blank)
+    left_out: dict[int, str] = {}
+    for start in range(0, len(records), _ROWS_AT_ONCE):
+        numbers = np.arange(start, min(len(records), start + _ROWS_AT_ONCE), dtype=np.int64)
+        if _problem(reader, loss, numbers) is not None:
+            found = {int(one): _problem(reader, loss, np.array([one])) for one in numbers}
+            left_out |= {one: problem for one, problem in found.items() if problem is not None}
+    return left_out
+
+
+def _problem(reader: RecordReader, loss: ExampleLoss, numbers: NDArray[np.int64]) -> str | None:
+    try:
+        batch = reader.read(numbers)
+        loss.check(batch)
+    except InvalidInput as problem:
+        return str(problem).rstrip(".")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - whatever a record makes the data set or the loss do
+        return type(problem).__name__
+    return None
