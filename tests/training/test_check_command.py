@@ -3,11 +3,14 @@
 import json
 
 import pytest
+import torch
 import typer
+from torch import nn
 from typer.testing import CliRunner
 
 from lrdp.commands.training import check
 from lrdp.errors import InvalidInput
+from lrdp.training import PublicConstants, Sgd, Task, TensorRecords, trial
 
 MODELS = """
 import torch
@@ -104,3 +107,129 @@ def test_a_clients_own_task_is_checked_with_its_settings(run):
     problem = run("models_under_check:local").exception
     assert isinstance(problem, InvalidInput)
     assert "KeyError: 'count'" in str(problem)
+
+
+# ---------------------------------------- as Flower's users write it
+FLOWERS = """
+from functools import partial
+from pathlib import Path
+import numpy as np
+import torch
+from torch import nn, optim
+from torch.nn import functional as F
+from lrdp.federation import LocalTask
+
+class Read:
+    \"\"\"Says which records were read, by writing it down.\"\"\"
+    def __init__(self, make): self.make = make
+    def __call__(self, settings): self.log = Path(settings["data"]); return self
+    def __len__(self): return 40
+    def __getitem__(self, number):
+        with self.log.open("a") as file: file.write(f"{number}\\n")
+        return self.make(number)
+
+dicts = Read(lambda number: {"img": torch.full((4,), float(number)), "label": number % 2})
+wide = Read(lambda number: (np.full(4, number, dtype=np.float64), float(number)))
+def net(): return nn.Linear(4, 2)
+def scalar(): return nn.Linear(4, 1)
+huggingface = LocalTask(model=net, dataset=dicts, loss=F.cross_entropy)
+float64 = LocalTask(model=scalar, dataset=wide, loss=nn.MSELoss())
+sgd = LocalTask(model=net, dataset=dicts, loss=nn.CrossEntropyLoss(), optimiser=partial(optim.SGD, lr=0.5))
+def instance():
+    return LocalTask(model=net, dataset=dicts, loss=F.cross_entropy, optimiser=optim.SGD(net().parameters(), lr=0.5))
+def weighted():
+    return LocalTask(model=net, dataset=dicts, loss=nn.CrossEntropyLoss(weight=torch.ones(2)))
+def mean(model, batch): return F.cross_entropy(model(batch["img"]), batch["label"])
+averaged = LocalTask(model=net, dataset=dicts, loss=mean)
+def mine(model, batch): return (model(batch[0])[:, 0] - batch[1]) ** 2
+own = LocalTask(model=scalar, dataset=wide, loss=mine)
+outputs = LocalTask(model=net, dataset=dicts, loss=lambda outputs, targets: (outputs - targets) ** 2)
+def made(): return LocalTask(model=net(), dataset=dicts, loss=F.cross_entropy)
+labelled = LocalTask(model=net, dataset=Read(lambda n: {"img": torch.ones(4), "diagnosis": 1}), loss=F.cross_entropy)
+"""
+
+
+@pytest.fixture
+def tried(run, tmp_path):
+    (tmp_path / "flower_task.py").write_text(FLOWERS, encoding="utf-8")
+    log = tmp_path / "read.txt"
+    return lambda name, *more: run("--task", f"flower_task:{name}", "--data", str(log), "--rows", "4", *more)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences"),
+    [
+        ("huggingface", ("img goes to the model as it is, and label is", "torch's cross_entropy of each example")),
+        ("float64", ("rounded to float32", "torch's MSELoss of each example")),
+        ("sgd", ("The optimiser is Sgd(lr=0.5", "lr in train_config")),
+    ],
+)
+def test_what_flower_s_users_write_works_and_is_told_in_sentences(tried, name, sentences, tmp_path):
+    result = tried(name)
+    shown = " ".join(result.stdout.split())
+    assert result.exit_code == 0
+    assert "Trains privately as it is" in shown
+    for sentence in (*sentences, "A server starts from the 2 trained parameters", "rows at a time"):
+        assert sentence in shown
+    assert "of yours only the number and the form were looked at. Nothing was charged." in shown
+    read = {int(line) for line in (tmp_path / "read.txt").read_text().split()}
+    assert read == set(range(9)), "the first few, for their form"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("instance", "write Sgd(lr=0.5, momentum=0.0, weight_decay=0.0)"),
+        ("weighted", "divides by the labels of the whole batch"),
+        ("averaged", "one value per example, shape"),
+        ("own", "records hold float64 and the weights float32"),
+        ("outputs", "a loss is called as loss(model, batch)"),
+        ("made", "model must be what makes a model"),
+        ("labelled", "'img', 'diagnosis'"),
+    ],
+)
+def test_what_does_not_work_ends_in_one_sentence_with_what_to_write(tried, name, words):
+    result = tried(name, "--json")
+    said = json.loads(result.stdout)["refused"] if result.stdout else str(result.exception)
+    assert result.exit_code != 0
+    assert result.exception is None or isinstance(result.exception, InvalidInput | SystemExit)
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_the_plan_of_memory_and_what_was_understood_are_in_the_json(tried):
+    found = json.loads(tried("huggingface", "--json").stdout)
+    assert found["task"]["memory"]["micro_batch"] == 4
+    assert found["task"]["memory"]["peak_bytes"] >= found["task"]["private_bytes"] > 0
+    assert len(found["understood"]) == 4
+
+
+def test_one_name_is_given_and_not_two_or_none(run):
+    for words in ((), ("models_under_check:good", "--task", "models_under_check:good")):
+        assert isinstance(run(*words).exception, InvalidInput)
+
+
+def test_the_step_that_is_tried_has_records_in_it_and_none_of_the_client_s():
+    """Else its cost would be that of an empty step."""
+    records = TensorRecords(torch.full((50, 2), 7.0), torch.full((50,), 2))
+    seen = []
+
+    def loss(model, batch):
+        seen.append(batch[0].detach().clone())
+        return torch.nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    constants = PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1))
+    found = trial(Task(model=nn.Linear(2, 3), dataset=records, loss=loss, constants=constants), 16)
+    assert found.rows == 16
+    steps = [batch for batch in seen if len(batch) == 16]
+    assert len(steps) >= 3
+    assert all(not bool((batch == 7.0).all(1).any()) for batch in steps if bool(torch.isfinite(batch).all()))
+    different = [len({tuple(row.tolist()) for row in batch}) for batch in steps[-2:]]
+    assert max(different) == 3, "the three that it was checked with"
+
+
+def test_code_that_cannot_be_imported_says_so_in_a_sentence(run, tmp_path):
+    (tmp_path / "broken_task.py").write_text("1 / 0\n", encoding="utf-8")
+    problem = run("--task", "broken_task:task").exception
+    assert isinstance(problem, InvalidInput)
+    assert "ZeroDivisionError" in str(problem)

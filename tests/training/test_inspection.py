@@ -10,7 +10,7 @@ from torch import nn
 
 import lrdp.training
 from lrdp.errors import InvalidInput, Unsupported
-from lrdp.training import Staircase, StepDone, TensorRecords, WarmupCosine, check, progress_bar, replace_batch_norm
+from lrdp.training import Constant, Sgd, StepDone, TensorRecords, check, progress_bar, replace_batch_norm
 from lrdp.training.memory import (
     Footprint,
     LiveBytes,
@@ -92,7 +92,6 @@ def test_replacing_batch_norm_leaves_the_original_alone():
 
 def test_progress_says_nothing_about_the_data():
     assert set(StepDone.__dataclass_fields__) == {"step", "steps", "seconds"}
-    assert StepDone(step=2, steps=10, seconds=3.0).seconds_left == 12.0
     screen = io.StringIO()
     with progress_bar(Console(file=screen, force_terminal=True, width=90)) as observe:
         observe(StepDone(step=3, steps=4, seconds=1.0))
@@ -100,11 +99,17 @@ def test_progress_says_nothing_about_the_data():
 
 
 def test_schedules_are_public_values():
-    assert [Staircase(rate=1.0, factor=0.5, every=2).at(step) for step in range(5)] == [1.0, 1.0, 0.5, 0.5, 0.25]
-    with pytest.raises(InvalidInput, match="floor"):
-        WarmupCosine(peak=0.1, floor=0.2, warmup=1, steps=5)
-    with pytest.raises(InvalidInput, match="steps"):
-        WarmupCosine(peak=0.1, floor=0.0, warmup=5, steps=5)
+    class Rising:
+        def at(self, step):
+            return 0.5 + step
+
+    parameter = torch.zeros(1)
+    stepper = Sgd(lr=Rising()).start([parameter])
+    stepper.step(3, 0, torch.ones(1))
+    assert parameter.item() == -3.5
+    for rate in (0.0, -1.0, float("nan"), 1e10):
+        with pytest.raises(InvalidInput, match="rate"):
+            Constant(rate=rate)
 
 
 def test_live_bytes_are_counted_and_forgotten():

@@ -23,7 +23,7 @@ from lrdp.training.replacement import replace_batch_norm
 from lrdp.training.research import unaccounted_private_update
 from lrdp.training.rounding import clip_target
 from lrdp.training.sampling import EMPTY, Draw, Sampler, check_room, placed, uniform_subset
-from lrdp.training.schedules import Constant, Schedule, Staircase, WarmupCosine
+from lrdp.training.schedules import Constant, Schedule
 from lrdp.training.shelf import Shelf
 from lrdp.training.task import Task
 from lrdp.training.torch_losses import OutputLoss, as_loss
@@ -60,13 +60,11 @@ __all__ = [
     "Schedule",
     "Sgd",
     "Shelf",
-    "Staircase",
     "StepDone",
     "Task",
     "TensorRecords",
     "Trial",
     "Update",
-    "WarmupCosine",
     "as_loss",
     "as_optimiser",
     "cached_features",

@@ -52,6 +52,11 @@ def check_records(dataset: Dataset, loss: Loss) -> CheckedRecords:
     """The data set, every record read, and checked if the loss can check.
 
     Not only those drawn: a failure that depends on the draw would tell who was drawn.
+
+    >>> from lrdp.training import CrossEntropy, TensorRecords
+    >>> records = TensorRecords(torch.rand(4, 2), torch.tensor([0, 1, 7, 1]))
+    >>> dict(check_records(records, CrossEntropy(classes=2)).left_out)
+    {2: 'labels must be whole numbers from 0 to 1: at least one record has another'}
     """
     loss = as_loss(loss)
     if isinstance(dataset, CheckedRecords) and (dataset.loss == loss or not loss.checks):

@@ -55,6 +55,9 @@ class Execution:
     ``announce`` is told the peak before the first step, ``observe`` the end of each. ``memory_limit`` bounds the whole
     process, e.g. ``"512MB"``; where ``micro_batch`` is given as well, that one decides. With ``read_ahead`` a thread
     reads the next rows while these are computed: for data sets that wait for a disk or a network.
+
+    >>> Execution(memory_limit="900MB").micro_batch is None
+    True
     """
 
     micro_batch: int | None = None

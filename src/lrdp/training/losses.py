@@ -25,7 +25,23 @@ Loss = Callable[..., Tensor]
 class ExampleLoss(ABC):
     """A loss with one value per example.
 
-    ``checks`` says that ``check`` looks at records: then all are read before the first update.
+    ``checks`` says that ``check`` looks at records: then all are read before the first update. A function
+    ``loss(model, batch)`` is enough for a task; this is for a loss that can tell a bad record from a good one, too.
+
+    >>> class Tilted(ExampleLoss):
+    ...     checks = True
+    ...     words = "the absolute error, above the truth at half the price"
+    ...
+    ...     def __call__(self, model, batch):
+    ...         short = batch[1] - model(batch[0])[:, 0]
+    ...         return short.clamp(min=0) + 0.5 * (-short).clamp(min=0)
+    ...
+    ...     def check(self, batch):
+    ...         if bool((batch[1] < 0).any()):
+    ...             raise InvalidInput("an age must not be negative: at least one record has another.")
+    >>> import torch
+    >>> Tilted()(nn.Identity(), (torch.tensor([[1.0], [2.0]]), torch.tensor([2.0, 0.0])))
+    tensor([1., 1.])
     """
 
     checks: ClassVar[bool] = False
@@ -91,6 +107,9 @@ class NamedCrossEntropy(CrossEntropy):
     """Classification of records that are dicts, with labels 0 to ``classes`` − 1 in the field ``label``.
 
     All other fields are arguments of the model, by their names. It returns logits, or what has them as ``logits``.
+
+    >>> NamedCrossEntropy(classes=2, label="diagnosis").words
+    'cross-entropy over 2 classes'
     """
 
     label: str = "label"

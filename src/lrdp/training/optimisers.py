@@ -81,7 +81,11 @@ class _SgdStepper:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """Adam, with torch's names and values; ``weight_decay`` is added to the gradient."""
+    """Adam, with torch's names and values; ``weight_decay`` is added to the gradient.
+
+    >>> Adam(lr=1e-3).betas
+    (0.9, 0.999)
+    """
 
     lr: float | Schedule
     betas: tuple[float, float] = (0.9, 0.999)

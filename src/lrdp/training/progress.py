@@ -18,13 +18,9 @@ class StepDone:
     steps: int
     seconds: float
 
-    @property
-    def seconds_left(self) -> float:
-        """At the pace so far."""
-        return self.seconds / self.step * (self.steps - self.step)
-
 
 Observe = Callable[[StepDone], None]
+"""Whoever is told of each step, as ``progress_bar`` makes one."""
 
 
 def silence(_: object) -> None:

@@ -36,7 +36,11 @@ class Dataset(Protocol):
 
 
 class TensorRecords:
-    """Records held in tensors of equal length: fetched by one indexing operation."""
+    """Records held in tensors of equal length: fetched by one indexing operation.
+
+    >>> TensorRecords(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1]))[1]
+    (tensor([2.]), tensor(1))
+    """
 
     def __init__(self, *columns: Tensor) -> None:
         if not columns or len({len(column) for column in columns}) != 1:

@@ -34,6 +34,18 @@ def unaccounted_private_update(
 
     Guarantees: each step is ``mechanism``. Nothing is charged, so calling it twice costs twice and no one knows.
     Without ``randomness`` it comes from the operating system.
+
+    >>> import torch
+    >>> from lrdp.accounting import FixedSizeGaussian
+    >>> from lrdp.training import PublicConstants, Sgd, TensorRecords
+    >>> mechanism = FixedSizeGaussian(dataset_size=40, batch_size=8, noise_multiplier=1.0)
+    >>> constants = PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.5))
+    >>> records = TensorRecords(torch.rand(50, 4), torch.arange(50) % 3)
+    >>> loss = torch.nn.functional.cross_entropy
+    >>> task = Task(model=torch.nn.Linear(4, 3), dataset=records, loss=loss, constants=constants)
+    >>> update = unaccounted_private_update(mechanism, 2, task)
+    >>> {name: tuple(change.shape) for name, change in update.delta.items()}
+    {'weight': (3, 4), 'bias': (3,)}
     """
     steps = limits.whole("steps", steps, 1, "an update takes at least one step")
     with prepared(sampled(mechanism), task) as ready:

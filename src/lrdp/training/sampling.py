@@ -18,6 +18,7 @@ from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.keystream import Keystream
 
 EMPTY = -1
+"""The number of no record: its slot stays empty."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,17 @@ class Task:
 
     ``probes`` are three or more *public* records of the same form, for models that do not take made-up ones.
     ``checked`` is what ``check_gradients`` found for the same model, loss and records; without it each update checks.
+
+    >>> import torch
+    >>> from lrdp.training import Sgd, TensorRecords
+    >>> task = Task(
+    ...     model=nn.Linear(4, 3),
+    ...     dataset=TensorRecords(torch.rand(50, 4), torch.arange(50) % 3),
+    ...     loss=nn.functional.cross_entropy,
+    ...     constants=PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.5)),
+    ... )
+    >>> task.loss.words
+    "torch's cross_entropy of each example by itself, never of a batch"
     """
 
     model: nn.Module
