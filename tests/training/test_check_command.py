@@ -135,6 +135,8 @@ def scalar(): return nn.Linear(4, 1)
 huggingface = LocalTask(model=net, dataset=dicts, loss=F.cross_entropy)
 float64 = LocalTask(model=scalar, dataset=wide, loss=nn.MSELoss())
 sgd = LocalTask(model=net, dataset=dicts, loss=nn.CrossEntropyLoss(), optimiser=partial(optim.SGD, lr=0.5))
+from lrdp.federation import private_client_app
+app = private_client_app(model=net, dataset=dicts, loss=F.cross_entropy, optimizer=optim.Adam)
 def instance():
     return LocalTask(model=net, dataset=dicts, loss=F.cross_entropy, optimiser=optim.SGD(net().parameters(), lr=0.5))
 def weighted():
@@ -161,6 +163,7 @@ def tried(run, tmp_path):
     [
         ("huggingface", ("img goes to the model as it is, and label is", "torch's cross_entropy of each example")),
         ("float64", ("rounded to float32", "torch's MSELoss of each example")),
+        ("app", ("The optimiser is Adam(lr=0.001",)),
         ("sgd", ("The optimiser is Sgd(lr=0.5", "lr in train_config")),
     ],
 )

@@ -40,7 +40,7 @@ class _Verdict:
 
 def check(
     name: Name = None,
-    task: Annotated[str | None, typer.Option(help="MODULE:NAME of a task, as the argument.")] = None,
+    task: Annotated[str | None, typer.Option(help="MODULE:NAME of a task, or of a private Flower app.")] = None,
     data: Annotated[Path | None, typer.Option(help="Handed to a LocalTask's data set as `data`.")] = None,
     settings: Settings = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the step that is measured.")] = 32,

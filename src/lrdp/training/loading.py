@@ -34,6 +34,7 @@ def load(name: str, *kinds: type) -> Any:
 
 
 def _made(named: Any, name: str, kinds: tuple[type, ...]) -> Any:
+    named = getattr(named, "private_task", named)  # of an app that private_client_app made
     try:
         made = named if isinstance(named, kinds) else named()
     except TypeError as reason:

@@ -103,7 +103,9 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
         folder = policy_path(policy, settings).parent
         return _participant(trained, folder, tuple(sorted(settings.items()))).handle(given)
 
-    return answering(handle)
+    app = answering(handle)
+    app.private_task = task  # type: ignore[attr-defined]  # for `lrdp check`, which is given the app
+    return app
 
 
 def policy_path(template: str | None, settings: Mapping[str, Any]) -> Path:
