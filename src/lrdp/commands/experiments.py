@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from lrdp.commands.output import AsJson, print_json, print_line, say, screen
+from lrdp.commands.output import AsJson, print_json, print_line, progress, say
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
 
@@ -118,7 +118,7 @@ def _bar() -> Iterator[Observe]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=screen(stderr=True), transient=True) as bar:
+    with progress(*columns) as bar:
         yield _CellBar(bar)
 
 

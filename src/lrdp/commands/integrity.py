@@ -12,11 +12,13 @@ import typer
 
 from lrdp import files
 from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.paths import read_text, reading
+from lrdp.commands.paths import replace as replace_file
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import (
+    FEWEST,
     HASH_SIZE,
     MEANINGS,
-    MOST_CARD_CHARACTERS,
     NO_PREVIOUS,
     SIGNATURE_SIZE,
     Registry,
@@ -77,6 +79,7 @@ def registry_new(
     if after is not None:
         old = _read_registry(after)
         registry.verify(old, old.digest)
+        _require_successor(old, begun, after)
         begun = replace(begun, version=old.version + 1, previous=old.digest, members=old.members)
     _write(path, begun, as_json)
 
@@ -91,7 +94,7 @@ def registry_add(
     current = _read_registry(path)
     members = {member.name: member for member in current.members}
     for file in cards:
-        member = read_card(_text(file))
+        member = read_card(read_text(file))
         if not member.holds():
             raise NotVerified(
                 f"{file}: the keys of {member.name} are not signed by their owner.", Verdict.REGISTRY_REFUSED
@@ -108,6 +111,11 @@ def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) 
     current, consortium = _read_registry(path), keys.load(key)
     if current.consortium != consortium.member.signing_key:
         raise InvalidInput(f"{path} names another consortium than {key} holds the key of: nothing was signed.")
+    if len(current.members) < FEWEST:
+        raise InvalidInput(
+            f"{path} has {len(current.members)} of at least {FEWEST} members: of two each could subtract itself from "
+            f"the sum, so no round would be made; nothing was signed, add members with `lrdp registry add`."
+        )
     signed = registry.sign(current, consortium)
     registry.verify(signed, signed.digest)
     _write(path, signed, as_json)
@@ -124,7 +132,9 @@ def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False
 
 
 def verify(
-    receipts: Annotated[Path, typer.Argument(help="A file of receipts, or a directory of such files.")],
+    receipts: Annotated[
+        Path, typer.Argument(help="A file of receipts, a server's folder, or a folder of receipts alone.")
+    ],
     pin: Pin = None,
     unpinned: Annotated[
         bool, typer.Option("--unpinned", help="Check only that the receipts agree with each other, whoever made them.")
@@ -168,6 +178,20 @@ def verify(
     print_record(record, as_json)
 
 
+def _require_successor(old: Registry, begun: Registry, path: Path) -> None:
+    """Refuse at once what no participant would follow."""
+    if begun.consortium != old.consortium:
+        raise InvalidInput(
+            f"{path} was signed with another key than --key: participants follow only the consortium that they "
+            f"pinned, so nothing was written."
+        )
+    if begun.first_round <= old.first_round:
+        raise InvalidInput(
+            f"--first-round must be above {old.first_round}, from which on {path} counts, got {begun.first_round}: "
+            f"nothing was written."
+        )
+
+
 def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bool) -> None:
     verdict = Verdict(failure.verdict.value)
     if as_json:
@@ -177,24 +201,26 @@ def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bo
 
 def _lines(path: Path) -> Iterator[str]:
     """One after the other: a long history does not fit in memory."""
-    for each in sorted(path.iterdir()) if path.is_dir() else [path]:
-        try:
-            with files.opened(each) as file:
-                for line in files.lines(file, history.LONGEST_LINE):
-                    yield line.decode("ascii", errors="replace").strip()
-        except OSError as problem:
-            raise InvalidInput(f"{each} cannot be read: {problem.strerror}.") from None
+    for each in _places(path):
+        with reading(each), files.opened(each) as file:
+            for line in files.lines(file, history.LONGEST_LINE):
+                yield line.decode("ascii", errors="replace").strip()
 
 
-def _text(path: Path) -> str:
-    try:
-        return files.read(path, MOST_CARD_CHARACTERS).decode("ascii", errors="replace")
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+def _places(path: Path) -> list[Path]:
+    """A file, the receipts in a server's own folder, or a folder of nothing but receipts."""
+    with reading(path):
+        if not path.is_dir():
+            return [path]
+        sessions = sorted(path.glob("receipts-*.txt"))
+        if len(sessions) > 1:
+            names = ", ".join(each.name for each in sessions)
+            raise InvalidInput(f"{path} holds the receipts of {len(sessions)} sessions: name one of {names}.")
+        return sessions or sorted(path.iterdir())
 
 
 def _read_registry(path: Path) -> Registry:
-    return read_registry(_text(path))
+    return read_registry(read_text(path))
 
 
 def _pin(text: str) -> bytes:
@@ -218,8 +244,5 @@ def _summary(current: Registry) -> dict[str, Any]:
 
 
 def _write(path: Path, current: Registry, as_json: bool) -> None:
-    try:
-        files.replace(path, (json.dumps(registry_record(current), indent=1) + "\n").encode(), files.PUBLIC)
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+    replace_file(path, (json.dumps(registry_record(current), indent=1) + "\n").encode())
     print_record(_summary(current), as_json)

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from lrdp import files
 from lrdp.accounting import Budget, Training
 from lrdp.commands.fleet import print_fleet, reports_in
 from lrdp.commands.output import AsJson, print_json, print_page, print_record, say
+from lrdp.commands.paths import read_text, replace, write_new
 from lrdp.commands.peers import pinned
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtLeast, AtMost
+from lrdp.integrity import keys
 from lrdp.ledger import (
     LONGEST_HEAD,
     FleetBooks,
@@ -53,7 +54,9 @@ LedgerPath = Annotated[Path | None, typer.Argument(help="A ledger or an export (
 
 def init(
     folder: Folder = Path(),
-    client: Annotated[str, typer.Option(help="The client's name.")] = "client",
+    client: Annotated[
+        str, typer.Option(help="The client's name, as in the registry: a-z, 0-9, '.', '_' and '-'.")
+    ] = "client",
     unit: Annotated[str, typer.Option(help="Whom the guarantee protects.")] = "person",
     rows_per_unit: Annotated[int, typer.Option(help="The most rows that one of them has.")] = 1,
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")] = 8.0,
@@ -80,6 +83,7 @@ def init(
     """
     home = Home(folder=folder)
     name = read_policy(home.policy).identity.client if home.policy.exists() else client
+    keys.require_name(name)
     peers = pinned(name, registry, server_key or [], min_roster)
     if home.policy.exists():
         say(f"{home.policy} is kept as it is.")
@@ -145,7 +149,7 @@ def export_command(
     home = Home(folder=folder)
     with home.open() as ledger:
         if report:
-            _write_new(path, report_of(ledger.books).signed(SigningKey.read(home.key)) + "\n")
+            write_new(path, f"{report_of(ledger.books).signed(SigningKey.read(home.key))}\n".encode())
             head = ledger.head()
         else:
             head = write_export(ledger, path)
@@ -176,7 +180,10 @@ def import_command(
 
 @ledger_app.command("adopt-head")
 def adopt_head_command(
-    head: Annotated[Path, typer.Argument(help="The head that a server or peer holds, in a file.")],
+    head: Annotated[
+        Path | None,
+        typer.Argument(help="A file with a head that a server or peer holds (default: the one that suspended it)."),
+    ] = None,
     administrator_key: Annotated[Path | None, typer.Option(help="The administrator's key.")] = None,
     folder: Folder = Path(),
     as_json: AsJson = False,
@@ -185,7 +192,7 @@ def adopt_head_command(
     home = Home(folder=folder)
     administrator = SigningKey.read(administrator_key or home.administrator)
     with home.open() as ledger:
-        adopted = adopt_head(ledger, _read_head(head), administrator)
+        adopted = adopt_head(ledger, _suspending(ledger) if head is None else _read_head(head), administrator)
         summary = summarize(ledger.books)
     say(f"Charged {adopted.steps} steps of the costliest kind; ε left is {AtLeast(summary.left):.4f}.")
     print_record({"steps": adopted.steps, **(_figures(summary) if as_json else _in_short(summary))}, as_json)
@@ -227,7 +234,7 @@ def statement(
     verified = verify_export(path or home.ledger)
     made = Statement(summary=summarize(verified.books), head=verified.head or _own_head(home, path, verified))
     if html is not None:
-        html.write_text(statement_pages.html(made), encoding="utf-8")
+        replace(html, statement_pages.html(made).encode())
         say(f"Wrote {html}.")
     if as_json:
         print_json(record(made))
@@ -267,17 +274,15 @@ def _in_short(summary: Summary) -> dict[str, Any]:
     }
 
 
+def _suspending(ledger: Ledger) -> Head:
+    """The head that the ledger was shown and stopped at: it is in the books."""
+    if ledger.books.suspended is None:
+        raise InvalidInput(
+            "the ledger is not suspended, so it holds no head to adopt: nothing was charged; name the file of one that "
+            "a server or peer holds."
+        )
+    return ledger.books.suspended
+
+
 def _read_head(path: Path) -> Head:
-    try:
-        return Head.decode(files.read(path, LONGEST_HEAD).decode("ascii", "replace"))
-    except OSError as problem:
-        raise InvalidInput(f"the head {path} cannot be read: {problem.strerror}.") from None
-
-
-def _write_new(path: Path, text: str) -> None:
-    try:
-        files.write_new(path, text.encode(), files.PUBLIC)
-    except FileExistsError:
-        raise InvalidInput(f"there is a file at {path} already: it is not overwritten.") from None
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+    return Head.decode(read_text(path, LONGEST_HEAD))

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from lrdp.commands.output import print_json, print_line, say, screen
-from lrdp.errors import InvalidInput
+from lrdp.commands.output import print_json, print_line, progress, say, screen
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.report import run_table
 
 if TYPE_CHECKING:
@@ -69,12 +69,8 @@ def run(
     story = Story(clients=clients, rounds=rounds, local_steps=local_steps, epsilon=epsilon)
     where = folder or Path(time.strftime("lrdp-run-%Y%m%d-%H%M%S"))
     start = _engine(engine, ray_address)
-    try:
-        with _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
-            summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
-    except KeyboardInterrupt:
-        say(f"Ledgers and receipts of the rounds so far are in {_here(where)}: what was charged stays charged.")
-        raise
+    with _until_it_ends(where), _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
+        summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
     if as_json:
         print_json(summary)
     else:
@@ -100,6 +96,33 @@ def _require_extras() -> None:
 
 
 @contextmanager
+def _until_it_ends(folder: Path) -> Iterator[None]:
+    """Say who ended a run: a person, a refusal of our own, or Ray; Flower wraps what it did not expect."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"Ledgers and receipts of the rounds so far are in {_here(folder)}: what was charged stays charged.")
+        raise
+    except RuntimeError as problem:
+        causes = list(_causes(problem))
+        ours = [cause for cause in causes if isinstance(cause, LrdpError)]
+        if ours:
+            raise ours[-1] from None
+        raise InvalidInput(
+            f"the simulation ended early ({type(causes[-1]).__name__}: {causes[-1]}); what was charged stays charged, "
+            f"books and logs are in {_here(folder)}; --engine in-process runs without Ray."
+        ) from None
+
+
+def _causes(problem: BaseException) -> Iterator[BaseException]:
+    """The problem, what led to it, what led to that."""
+    yield problem
+    before = problem.__cause__ or problem.__context__
+    if before is not None:
+        yield from _causes(before)
+
+
+@contextmanager
 def _as_lines() -> Iterator[Show]:
     yield print_json
 
@@ -108,7 +131,7 @@ def _as_lines() -> Iterator[Show]:
 def _on_screen(attempts: int, engine: Venue) -> Iterator[Show]:
     """A line for each attempt, above a bar; on stderr, since none of it is the result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen(stderr=True), transient=True) as bar:
+    with progress(*columns) as bar:
         task = bar.add_task("starting Ray" if engine is Venue.RAY else "starting", total=attempts)
 
         def show(record: Record) -> None:

@@ -177,16 +177,30 @@ def replace_key(home: Home) -> SigningKey:
     """Make a new key, let the old one hand over to it, and put it in the old one's place.
 
     The old key is kept beside it: a backup from before the rotation needs it. After a crash, calling this again ends
-    what was begun.
+    what was begun. Without the key in force nothing is written: no other key can hand over, and none would open the
+    ledger.
     """
-    if not home.next_key.exists():
-        SigningKey.generate().write(home.next_key)
-    new = SigningKey.read(home.next_key)
+    in_force = verify_export(home.ledger).books.client_key
+    new = SigningKey.read(home.next_key) if home.next_key.exists() else None
+    if new is None or new.public != in_force:
+        new = _handed_over(home, new)
     if home.key.exists():
-        old = SigningKey.read(home.key)
-        if verify_export(home.ledger).books.client_key != new.public:
-            with home.open() as ledger:
-                rotate_key(ledger, old, new)
-        files.rename(home.key, home.key.with_name(f"client-{old.public[:16]}.pem"))
+        files.rename(home.key, home.key.with_name(f"client-{SigningKey.read(home.key).public[:16]}.pem"))
     files.rename(home.next_key, home.key)
+    return new
+
+
+def _handed_over(home: Home, begun: SigningKey | None) -> SigningKey:
+    """The new key, on disk before the ledger knows it; ``begun`` if a call before this one made it."""
+    if not home.key.exists():
+        raise InvalidInput(
+            f"there is no key at {home.key}, and only the key in force can hand over to a new one: nothing was "
+            f"changed; restore it from the backup."
+        )
+    old = SigningKey.read(home.key)
+    with home.open() as ledger:
+        new = begun or SigningKey.generate()
+        if begun is None:
+            new.write(home.next_key)
+        rotate_key(ledger, old, new)
     return new

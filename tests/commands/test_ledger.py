@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from ledger.worlds import round_trip
 from lrdp.commands.ledger import init, ledger_app, statement
-from lrdp.errors import LrdpError
-from lrdp.ledger import ReceivedModel, Request, read_policy
+from lrdp.errors import LedgerRolledBack, LrdpError
+from lrdp.integrity import new_identity
+from lrdp.ledger import ReceivedModel, Request, SigningKey, read_policy
 from lrdp.ledger.starting import Home
 
 app = typer.Typer()
@@ -146,6 +147,62 @@ def test_a_rolled_back_ledger_ends_with_code_six_and_adopting_mends_it(client: C
     assert client.json("ledger", "adopt-head", str(head), *folder(client))["steps"] == 20
     client.run("ledger", "verify", *folder(client), "--head", str(head))
     assert "nothing to adopt" in client.run("ledger", "adopt-head", str(head), *folder(client), code=2)
+
+
+def test_the_head_that_suspended_a_ledger_is_adopted_without_a_file(client: Client) -> None:
+    """A hospital has no file of it: a server showed the head, and the ledger wrote it down."""
+    backup = client.home.ledger.read_bytes()
+    client.train(1)
+    with client.home.open() as ledger:
+        head = ledger.head()
+    client.home.ledger.write_bytes(backup)
+    refused = client.run("ledger", "adopt-head", *folder(client), code=2)
+    assert "is not suspended" in refused
+    assert "nothing was charged" in refused
+    with client.home.open() as ledger, pytest.raises(LedgerRolledBack):
+        ledger.witness(head)
+    assert client.json("ledger", "adopt-head", *folder(client))["steps"] == 20
+    assert client.json("ledger", "show", *folder(client))["suspended"] is False
+    with client.home.open() as ledger:
+        ledger.witness(head)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_key_is_not_rotated_without_the_one_in_force(client: Client, begun: bool) -> None:
+    """It would sign for nothing, and nothing would open the ledger again."""
+    kept = client.home.key.read_bytes()
+    if begun:
+        SigningKey.generate().write(client.home.next_key)
+    client.home.key.unlink()
+    before = everything(client.home.folder)
+    words = client.run("ledger", "rotate-key", *folder(client), code=2)
+    assert "nothing was changed; restore it from the backup" in words
+    assert everything(client.home.folder) == before
+    SigningKey.generate().write(client.home.key)
+    before = everything(client.home.folder)
+    client.run("ledger", "rotate-key", *folder(client), code=4)
+    assert everything(client.home.folder) == before, "another key hands over to nobody"
+    client.home.key.write_bytes(kept)
+    client.run("ledger", "rotate-key", *folder(client))
+    client.train(1)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["Hospital A", "hospital/a", ".a", "ä", "a" * 64, ""])
+def test_a_name_that_no_registry_takes_is_refused_before_the_budget_is_opened(tmp_path: Path, name: str) -> None:
+    client = Client(tmp_path / "home")
+    assert "is no name" in client.run("init", *folder(client), "--client", name, code=2)
+    assert not client.home.folder.exists()
+    with pytest.raises(LrdpError, match="is no name"):
+        new_identity(name)
+    client.run("init", *folder(client), "--policy-only")
+    text = client.home.policy.read_text().replace('"client"', f'"{name}"')
+    client.home.policy.write_text(text)
+    client.run("init", *folder(client), code=2)
+    assert not client.home.ledger.exists()
 
 
 def test_a_charge_is_voided_with_a_reason(client: Client) -> None:

@@ -10,6 +10,8 @@ import demonstration as shown_by
 from demonstration import demonstration
 from lrdp.cli import main
 from lrdp.commands import run
+from lrdp.errors import LedgerUnwritable
+from lrdp.ledger import verify_export
 from lrdp.ledger.books import State
 
 pytest.importorskip("flwr")
@@ -132,3 +134,25 @@ def test_an_interrupt_says_where_the_books_are(lrdp, monkeypatch, tmp_path):
     code, out, err = lrdp(f"run --engine in-process --folder {tmp_path / 'new'}")
     assert (code, out) == (130, "")
     assert f"are in {tmp_path / 'new'}: what was charged stays charged.\nStopped.\n" in err
+
+
+def test_a_ray_that_does_not_start_ends_in_a_sentence_and_nothing_is_charged(lrdp, monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_TMPDIR", "/proc/nowhere")
+    code, out, err = lrdp(f"run --clients 3 --rounds 1 --local-steps 1 --folder {tmp_path / 'new'}")
+    assert (code, out) == (2, "")
+    (sentence,) = err.splitlines()
+    assert "No such file or directory: '/proc/nowhere'" in sentence
+    assert "--engine in-process" in sentence
+    for ledger in (tmp_path / "new").rglob("ledger.db"):
+        assert verify_export(ledger).books.states == {}
+
+
+def test_a_refusal_of_our_own_keeps_its_exit_code_inside_a_simulation(lrdp, monkeypatch, tmp_path):
+    def refused(*_):
+        try:
+            raise LedgerUnwritable("the disk is full.")
+        except LedgerUnwritable as problem:
+            raise RuntimeError("An error was encountered.") from problem
+
+    monkeypatch.setattr("lrdp.experiments.demo.run", refused)
+    assert lrdp(f"run --engine in-process --folder {tmp_path / 'new'}") == (6, "", "Error: the disk is full.\n")
