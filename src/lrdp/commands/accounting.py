@@ -30,6 +30,7 @@ from lrdp.accounting import (
     recipes,
 )
 from lrdp.commands.output import AsJson, print_json, print_line, print_record, say, screen
+from lrdp.commands.paths import replace
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
 from lrdp.report import plan_plot, plan_table
@@ -137,7 +138,7 @@ def plan(
     )
     if plot is not None:
         curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
-        plan_plot.draw(planned, list(curves), plot)
+        replace(plot, plan_plot.draw(planned, list(curves), plot))
     if as_json:
         print_json(plan_table.record(planned))
     else:

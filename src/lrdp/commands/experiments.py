@@ -41,7 +41,8 @@ Model = Annotated[
     ),
 ]
 Steps = Annotated[
-    int | None, typer.Option("--steps", min=1, help="The first so many steps: what they take, and the whole's noise.")
+    int | None,
+    typer.Option("--steps", min=1, max=2**31, help="Only so many steps, with the whole's noise: what they take."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A few cells only, to see that it runs.")]
 

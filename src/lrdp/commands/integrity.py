@@ -68,7 +68,7 @@ def registry_new(
     path: RegistryFile,
     key: Consortium,
     after: Annotated[Path | None, typer.Option(help="The signed registry that this one replaces.")] = None,
-    first_round: Annotated[int, typer.Option(help="The round from which on it counts.")] = 0,
+    first_round: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The round from which on it counts.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Begin a registry: an empty one, or the next version of a signed one."""

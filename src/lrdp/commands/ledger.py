@@ -160,7 +160,7 @@ def export_command(
 def import_command(
     files: Annotated[list[Path] | None, typer.Argument(help="Exports, or files of reports, one per line.")] = None,
     fleet: Annotated[Path | None, typer.Option(help="The operator's file: read if there, then written.")] = None,
-    count: Annotated[int, typer.Option(help="How many of the next to run out are shown.")] = 20,
+    count: Annotated[int, typer.Option(min=1, max=2**31, help="How many of the next to run out are shown.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """The operator's view: verify what clients report, and show who will run out next."""

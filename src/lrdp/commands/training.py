@@ -40,7 +40,7 @@ def check(
     name: Name,
     data: Annotated[Path | None, typer.Option(help="Handed to a LocalTask's data set as `data`.")] = None,
     settings: Settings = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of the step that is measured.")] = 32,
+    rows: Annotated[int, typer.Option(min=1, max=2**20, help="Rows of the step that is measured.")] = 32,
     as_json: AsJson = False,
 ) -> None:
     """Say for each layer which rule applies, what is refused and how to mend it; of a task, also what a step costs.

@@ -1,0 +1,171 @@
+"""All commands: whatever is wrong with a file or a number ends in one sentence, and nothing is half written."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from commands import surface
+from lrdp.cli import main
+
+COMMANDS = surface.commands()
+ABSURD = {"Int": ["-1", str(10**30)], "Float": ["-1", "nan", "inf"]}
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("world")
+
+
+@pytest.fixture
+def lrdp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Run:
+    """Run one command in the world's folder, in this process."""
+
+    def run(*words: str, inside: Path = folder) -> Ended:
+        monkeypatch.chdir(inside)
+        monkeypatch.setattr("sys.argv", ["lrdp", *words])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return Ended(int(str(stopped.value.code)), *capsys.readouterr())
+
+    def works(*words: str) -> None:
+        ended = run(*words)
+        assert ended.code == 0, (words, ended.err)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    if not (folder / "empty").exists():
+        surface.world(folder, works)
+    return run
+
+
+def everything(folder: Path) -> dict[str, bytes | int]:
+    """All that is there, to the byte; a folder as its mode. Files that SQLite makes to read are not looked at."""
+    return {
+        str(path): path.read_bytes() if path.is_file() else stat.S_IFMT(path.stat().st_mode)
+        for path in folder.rglob("*")
+        if "__pycache__" not in path.parts and not path.name.endswith(("-wal", "-shm"))
+    }
+
+
+def in_one_sentence(ended: Ended, code: int) -> str | None:
+    """What is wrong with how a command ended, if anything is."""
+    *_, last = ended.err.splitlines() or [""]
+    if ended.code != code:
+        return f"exit code {ended.code} instead of {code}: {ended.err}"
+    if ended.out or not last.startswith("Error: ") or ended.err.count("Error: ") != 1:
+        return f"not one sentence at the end: {ended}"
+    return None
+
+
+def test_every_command_and_every_path_of_it_is_in_the_table() -> None:
+    """Whoever adds one says here what it takes, and the tests below spoil it."""
+    assert surface.LINES.keys() == COMMANDS.keys()
+    for name, command in COMMANDS.items():
+        assert surface.LINES[name].paths.keys() == set(surface.parameters(command, "Path")), name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_path_to_the_wrong_thing_is_one_sentence_and_changes_nothing(lrdp: Run, folder: Path, name: str) -> None:
+    line, wrong = surface.LINES[name], []
+    before = everything(folder)
+    for parameter, role in line.paths.items():
+        for value, code in role.spoiled.items():
+            ended = lrdp(*surface.words(name, COMMANDS[name], {**line.given, parameter: value}))
+            problem = in_one_sentence(ended, code)
+            if problem is None and everything(folder) != before:
+                problem = f"changed {set(everything(folder).items()) ^ set(before.items())}"
+            wrong += [f"{parameter}={value}: {problem}"] if problem else []
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_absurd_number_is_one_sentence_and_changes_nothing(lrdp: Run, folder: Path, name: str) -> None:
+    line, wrong = surface.LINES[name], []
+    before = everything(folder)
+    for kind, values in ABSURD.items():
+        for parameter in surface.parameters(COMMANDS[name], kind):
+            for value in values:
+                ended = lrdp(*surface.words(name, COMMANDS[name], {**line.given, parameter: value}))
+                problem = in_one_sentence(ended, 2)
+                if problem is None and everything(folder) != before:
+                    problem = "something was written"
+                wrong += [f"{parameter}={value}: {problem}"] if problem else []
+    assert not wrong, "\n".join(wrong)
+
+
+WRITING = [name for name in COMMANDS if not surface.LINES[name].long and surface.LINES[name].writes]
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_full_disk_is_one_sentence_and_the_same_line_works_once_there_is_room(
+    lrdp: Run, folder: Path, tmp_path: Path, name: str
+) -> None:
+    """The system is told to let no file grow beyond so many bytes: all that writes meets it, SQLite too."""
+    line = surface.words(name, COMMANDS[name], surface.LINES[name].given)
+    failures = 0
+    for room in (0, 300, 5000):
+        place = tmp_path / str(room)
+        shutil.copytree(folder, place)
+        with no_file_beyond(room):
+            ended = lrdp(*line, inside=place)
+        if ended.code != 0:
+            failures += 1
+            assert in_one_sentence(ended, 6 if "ledger" in ended.err and ended.code == 6 else 2) is None, ended
+            assert [path for path in everything(place) if Path(path).name.startswith(".")] == []
+            again = lrdp(*line, inside=place)
+            assert again.code == 0, (room, again.err)
+    assert failures, "control: there was not room enough"
+
+
+@contextmanager
+def no_file_beyond(room: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if not surface.LINES[name].long])
+def test_control_the_lines_of_the_table_work_and_print_json(lrdp: Run, folder: Path, name: str) -> None:
+    ended = lrdp(*surface.words(name, COMMANDS[name], {**surface.LINES[name].given, "as_json": True}))
+    assert ended.code == 0, ended.err
+    assert isinstance(json.loads(ended.out), dict)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_an_example_that_parses_and_can_print_json(lrdp: Run, name: str) -> None:
+    command = COMMANDS[name]
+    assert "as_json" in {each.name for each in command.params}
+    shown = re.search(r"Example: (lrdp .+)$", command.help, re.DOTALL)
+    assert shown, f"{name} --help has no example"
+    words = shown[1].split()
+    assert words[1 : 1 + len(name.split())] == name.split()
+    assert lrdp(*name.split(), "--help").code == 0
+
+
+def test_help_and_version_work_without_a_command(lrdp: Run) -> None:
+    code, out, _ = lrdp("--help")
+    assert code == 0
+    assert all(command in out for command in ("epsilon", "calibrate", "plan"))
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", lrdp("--version").out)
