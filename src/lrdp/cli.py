@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp.commands import accounting, experiments, guard, integrity, ledger, run, training
+from lrdp.commands import accounting, experiments, guard, init, integrity, ledger, run, training
 from lrdp.commands.output import print_line, say
 from lrdp.commands.streams import streams
 from lrdp.errors import InvalidInput, LrdpError
@@ -31,7 +31,7 @@ for command in (
     accounting.plan,
     training.check,
     guard.guard,
-    ledger.init,
+    init.init,
     ledger.statement,
     integrity.verify,
     run.run,

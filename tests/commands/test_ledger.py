@@ -10,7 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from ledger.worlds import round_trip
-from lrdp.commands.ledger import init, ledger_app, statement
+from lrdp.commands.init import init
+from lrdp.commands.ledger import ledger_app, statement
 from lrdp.errors import LedgerRolledBack, LrdpError
 from lrdp.integrity import new_identity
 from lrdp.ledger import ReceivedModel, Request, SigningKey, read_policy

@@ -117,7 +117,11 @@ def test_a_folder_that_exists_is_never_written_to(lrdp, tmp_path):
 
 def test_without_the_extras_it_says_what_to_install(lrdp, monkeypatch):
     monkeypatch.setattr(run, "find_spec", lambda name: None if name == "ray" else object())
-    assert lrdp("run") == (2, "", "Error: ray missing: pip install 'lrdp[flower,experiments]'.\n")
+    assert lrdp("run") == (
+        2,
+        "",
+        "Error: ray missing: nothing was run; install what it needs with pip install 'lrdp[flower,experiments]'.\n",
+    )
 
 
 def test_the_command_is_there_without_anything_heavy():

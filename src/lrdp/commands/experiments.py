@@ -1,4 +1,4 @@
-"""``lrdp experiments``: the paper's figures, each from a small TOML, and gone on with where it was left."""
+"""``lrdp experiments``: the paper's figures, each from a small TOML, and resumed where it stopped."""
 
 from __future__ import annotations
 
@@ -32,13 +32,11 @@ DataFolder = Annotated[Path, typer.Option("--data-dir", envvar="LRDP_DATA_DIR", 
 FeatureFolder = Annotated[
     Path, typer.Option("--features", envvar="LRDP_FEATURES", help="Where features are kept once they are computed.")
 ]
-Results = Annotated[Path, typer.Option("--out", help="Where results go; what is there already is gone on with.")]
+Results = Annotated[Path, typer.Option("--out", help="Where results go; those that are there already are kept.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=64, help="How many cells run at a time.")]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model", help="The tasks of models.toml that train this one, instead: cnn, minilm-lora, vgg11, bert."
-    ),
+    typer.Option("--model", help="Run the tasks of models.toml for this model instead: cnn, minilm-lora, vgg11, bert."),
 ]
 Steps = Annotated[
     int | None,
@@ -124,7 +122,9 @@ def _bar() -> Iterator[Observe]:
 
 
 def _command(name: str, help_text: str) -> None:
-    @experiments_app.command(name, help=help_text)
+    @experiments_app.command(
+        name, help=f"{help_text}\n\nExample: lrdp experiments {name} --quick --out build/experiments"
+    )
     def _run(
         settings: SettingsFile = None,
         changes: Changes = None,
@@ -171,7 +171,9 @@ def _utility(
 ) -> None:
     """Accuracy against ε on images and text, beside Opacus's accountants (figures 2 and 3).
 
-    With --model the paper's own models, or others that are more than a linear head; with --steps so many steps of it.
+    With --model, the paper's own models, or others beyond a linear head; with --steps, only that many of their steps.
+
+    Example: lrdp experiments utility --quick --data-dir data --out build/experiments
     """
     options: dict[str, Any] = {
         "settings": settings,

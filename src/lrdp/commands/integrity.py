@@ -49,7 +49,10 @@ def keys_new(
     out: Annotated[Path | None, typer.Option(help="Where to write the keys (default: NAME.pem).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an Ed25519 and an X25519 key, in a new file of mode 600."""
+    """Make an Ed25519 and an X25519 key, in a new file of mode 600.
+
+    Example: lrdp keys new hospital-0 --out hospital-0/keys/identity.pem
+    """
     identity = keys.new_identity(name)
     path = out or Path(f"{name}.pem")
     keys.save(identity, path)
@@ -59,7 +62,10 @@ def keys_new(
 
 @keys_app.command("show")
 def keys_show(path: KeyFile, as_json: AsJson = False) -> None:
-    """Print the public half of a key file, self-signed: what the consortium needs."""
+    """Print the public half of a key file, self-signed: what the consortium needs.
+
+    Example: lrdp keys show hospital-0/keys/identity.pem --json
+    """
     print_record(card(keys.load(path).member), as_json)
 
 
@@ -68,10 +74,13 @@ def registry_new(
     path: RegistryFile,
     key: Consortium,
     after: Annotated[Path | None, typer.Option(help="The signed registry that this one replaces.")] = None,
-    first_round: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The round from which on it counts.")] = 0,
+    first_round: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The first round in which it counts.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Begin a registry: an empty one, or the next version of a signed one."""
+    """Begin a registry: an empty one, or the next version of a signed one.
+
+    Example: lrdp registry new next.json --key consortium.pem --after registry.json --first-round 40
+    """
     if path.exists():
         raise InvalidInput(f"{path} exists: a registry is extended with `lrdp registry add`, never overwritten.")
     consortium = keys.load(key).member.signing_key
@@ -90,7 +99,10 @@ def registry_add(
     cards: Annotated[list[Path], typer.Argument(help="Files with what `lrdp keys show --json` printed.")],
     as_json: AsJson = False,
 ) -> None:
-    """Add participants, or replace those of the same name; the registry must be signed anew."""
+    """Add participants, or replace those of the same name; the registry must then be signed again.
+
+    Example: lrdp registry add registry.json hospital-0.json hospital-1.json
+    """
     current = _read_registry(path)
     members = {member.name: member for member in current.members}
     for file in cards:
@@ -107,10 +119,13 @@ def registry_add(
 
 @registry_app.command("sign")
 def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) -> None:
-    """Sign the registry, and print the hash that every participant pins."""
+    """Sign the registry, and print the hash that every participant pins.
+
+    Example: lrdp registry sign registry.json --key consortium.pem
+    """
     current, consortium = _read_registry(path), keys.load(key)
     if current.consortium != consortium.member.signing_key:
-        raise InvalidInput(f"{path} names another consortium than {key} holds the key of: nothing was signed.")
+        raise InvalidInput(f"{path} belongs to another consortium than the key {key}: nothing was signed.")
     if len(current.members) < FEWEST:
         raise InvalidInput(
             f"{path} has {len(current.members)} of at least {FEWEST} members: of two each could subtract itself from "
@@ -123,7 +138,10 @@ def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) 
 
 @registry_app.command("verify")
 def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False) -> None:
-    """Check signature, keys and pin; exit code 5 if anything does not hold."""
+    """Check signature, keys and pin; exit code 5 if anything does not hold.
+
+    Example: lrdp registry verify registry.json --pin HASH
+    """
     current = _read_registry(path)
     registry.verify(current, current.digest if pin is None else _pin(pin))
     if pin is None:
@@ -144,7 +162,10 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a session's receipts, without model or data; exit code 5, the round and the reason where they fail."""
+    """Check a session's receipts, without model or data; exit code 5, the round and the reason where they fail.
+
+    Example: lrdp verify server/receipts.txt --pin HASH
+    """
     if (pin is None) != unpinned:
         raise InvalidInput(
             "verify needs the registry's hash that you pinned: --pin HASH. Without it anybody could have made the "

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.integrity import MOST_CARD_CHARACTERS
+
+Folder = Annotated[Path, typer.Option(help="Where policy.toml, ledger.db and keys/ are.")]
 
 
 @contextmanager

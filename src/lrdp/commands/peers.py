@@ -21,7 +21,10 @@ def pinned(client: str, registry: Path | None, servers: list[str], min_roster: i
     keys = tuple(dict.fromkeys(_server_key(server) for server in servers))
     if registry is None:
         if keys or min_roster is not None:
-            raise InvalidInput("--server-key and --min-roster go with --registry: a server is of a consortium.")
+            raise InvalidInput(
+                "--server-key and --min-roster go with --registry: a server belongs to a consortium, and nothing was "
+                "written."
+            )
         return PeersRule()
     known = _registry(registry, client)
     least = majority(known) if min_roster is None else min_roster

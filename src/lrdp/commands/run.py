@@ -50,7 +50,9 @@ class Venue(StrEnum):
 
 def run(
     clients: Annotated[int, typer.Option(help="How many hospitals: 3 to 26.")] = 6,
-    rounds: Annotated[int, typer.Option(help="Rounds that count; one that is caught is repeated.")] = 12,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds to complete; one in which the server is caught is repeated.")
+    ] = 12,
     local_steps: Annotated[int, typer.Option(help="Private steps per round.")] = 5,
     epsilon: Annotated[float, typer.Option(help="Budget of the first hospital; others have a share of it.")] = 8.0,
     folder: Annotated[Path | None, typer.Option(help="A new folder for ledgers and receipts.")] = None,
@@ -60,7 +62,10 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per round, then the summary.")] = False,
 ) -> None:
-    """A federation on this machine: clients come and go, one is killed, one refuses, and the server is caught."""
+    """A federation on this machine: clients come and go, one is killed, one refuses, and the server is caught.
+
+    Example: lrdp run --clients 4 --rounds 3 --folder my-run
+    """
     _require_extras()
     os.environ.update({name: value for name, value in _OFFLINE.items() if name not in os.environ})
     from lrdp.experiments import demo
@@ -92,7 +97,10 @@ def _engine(engine: Venue, ray_address: str | None) -> Callable[[Federation], No
 def _require_extras() -> None:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise InvalidInput(f"{', '.join(missing)} missing: pip install 'lrdp[flower,experiments]'.")
+        raise InvalidInput(
+            f"{', '.join(missing)} missing: nothing was run; install what it needs with "
+            f"pip install 'lrdp[flower,experiments]'."
+        )
 
 
 @contextmanager

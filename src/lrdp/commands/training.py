@@ -47,6 +47,8 @@ def check(
 
     A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, on public records: its
     gradients are compared with torch's, and a step is measured beside plain SGD. Nothing is charged.
+
+    Example: lrdp check package.module:task --data records.csv --set seed=1
     """
     given = {**read_settings(settings or []), **({} if data is None else {"data": str(data.resolve())})}
     found = _verdict(name, given, rows)
