@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
+import shlex
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -15,6 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from commands import surface
+from commands.documented import problem_of
+from lrdp import commands as commands_of_the_package
 from lrdp.cli import main
 
 COMMANDS = surface.commands()
@@ -76,6 +80,11 @@ def in_one_sentence(ended: Ended, code: int) -> str | None:
     return None
 
 
+def test_every_module_of_the_commands_has_tests_of_its_own() -> None:
+    modules = {path.stem for path in Path(commands_of_the_package.__file__).parent.glob("[a-z]*.py")}
+    assert {f"test_{name}" for name in modules} <= {path.stem for path in Path(surface.__file__).parent.glob("*.py")}
+
+
 def test_every_command_and_every_path_of_it_is_in_the_table() -> None:
     """Whoever adds one says here what it takes, and the tests below spoil it."""
     assert surface.LINES.keys() == COMMANDS.keys()
@@ -112,6 +121,29 @@ def test_an_absurd_number_is_one_sentence_and_changes_nothing(lrdp: Run, folder:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes are posix's")
+def test_a_key_that_others_may_read_is_refused_by_every_command_with_the_same_words(
+    lrdp: Run, folder: Path, tmp_path: Path
+) -> None:
+    """Whichever option names it, and whoever made it."""
+    place = tmp_path / "world"
+    shutil.copytree(folder, place)
+    for key in place.rglob("*.pem"):
+        key.chmod(0o644)
+    refused = []
+    for name in SECRETS:
+        ended = lrdp(*surface.words(name, COMMANDS[name], surface.LINES[name].given), inside=place)
+        assert in_one_sentence(ended, 2) is None, (name, ended)
+        refused += re.findall(
+            r"it has mode 644, so others could use the key, and 600 is the limit: chmod 600", ended.err
+        )
+    assert len(refused) == len(SECRETS) == 9
+
+
+SECRETS = [
+    *("keys show", "registry new", "registry sign", "statement"),
+    *("ledger export", "ledger adopt-head", "ledger void", "ledger rotate-key", "guard"),
+]
 WRITING = [name for name in COMMANDS if not surface.LINES[name].long and surface.LINES[name].writes]
 
 
@@ -159,8 +191,9 @@ def test_every_command_has_an_example_that_parses_and_can_print_json(lrdp: Run, 
     assert "as_json" in {each.name for each in command.params}
     shown = re.search(r"Example: (lrdp .+)$", command.help, re.DOTALL)
     assert shown, f"{name} --help has no example"
-    words = shown[1].split()
-    assert words[1 : 1 + len(name.split())] == name.split()
+    words = shlex.split(" ".join(shown[1].split()))[1:]
+    assert words[: len(name.split())] == name.split()
+    assert problem_of(words, whole=True) is None
     assert lrdp(*name.split(), "--help").code == 0
 
 

@@ -1,8 +1,11 @@
 """``lrdp run``: what it prints is what the ledgers and the receipts say."""
 
+import os
+import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +88,19 @@ def test_the_table_shows_the_figures_and_its_commands_work_when_pasted(shown, ca
     for command in commands:
         ended = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("page", ["examples/README.md", "apps/digits/README.md"])
+def test_the_pages_of_the_examples_look_at_a_consortium_with_lines_that_work(shown, page):
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:lrdp|PIN=).*LRDP_CONSORTIUM.*$", text, re.MULTILINE)
+    assert len(lines) == 3
+    pasted = "\n".join(["set -euo pipefail", 'lrdp() { python -m lrdp "$@"; }', *lines]).replace("hospital-0", KILLED)
+    settings = {**os.environ, "LRDP_CONSORTIUM": shown.summary["folder"]}
+    settings["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{settings['PATH']}"
+    ended = subprocess.run(["bash", "-c", pasted], env=settings, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"^verified +True$", ended.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -50,4 +50,4 @@ def print_fleet(seen: FleetView, rows: list[int], as_json: bool) -> None:
         used, rest = row["epsilon_guaranteed"], row["epsilon_left"]
         figures = f"{row['epsilon_budget']:>8} {AtMost(used):>8.3f} {AtLeast(rest):>8.3f} {row['rounds_left']:>12}"
         print_line(f"{row['client']:<24} {figures}")
-    say(f"{len(books)} clients; those that run out next come first.")
+    say(f"{len(books)} {'client' if len(books) == 1 else 'clients'}; those that run out next come first.")
