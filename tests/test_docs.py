@@ -85,7 +85,7 @@ def test_no_page_shows_a_verification_that_would_be_refused():
 
 
 def test_every_command_that_a_message_names_is_there():
-    found = {}
+    found: dict[str, str | None] = {}
     for path in SOURCE.rglob("*.py"):
         text = re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8"))
         found |= {" ".join(words): problem_of(words, whole=False) for words in named(text)}

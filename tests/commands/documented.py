@@ -14,6 +14,8 @@ from lrdp.cli import app
 _BLOCK = re.compile(r"```(?:bash|console|sh|text)?\n(.*?)```|((?:^ {4,}\S.*\n)+)", re.DOTALL | re.MULTILINE)
 _TYPED = re.compile(r"^\s*(?:\$ |\S+=\$\()?lrdp ([^\n]*)", re.MULTILINE)
 _NAMED = re.compile(r"`lrdp ([a-z][^`]*)`")
+_NOT_UNDERSTOOD: Any = typer.BadParameter.mro()[2]
+"""Every error of usage."""
 _ENDS = {"|", ">", ">>", "#", "&&", ";"}
 """Where a shell, or a reader, sees another word than lrdp's."""
 
@@ -48,7 +50,7 @@ def problem_of(words: list[str], *, whole: bool) -> str | None:
         return f"it has no {unknown[0]}" if unknown else None
     try:
         command.make_context("lrdp", rest).close()
-    except typer.BadParameter.mro()[2] as problem:  # every error of usage
+    except _NOT_UNDERSTOOD as problem:
         return str(problem.format_message())
     return None
 
