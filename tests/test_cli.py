@@ -1,200 +1,204 @@
-"""The commands, as a user types them: what is on stdout, what is on stderr, and the exit code."""
+"""All commands: whatever is wrong with a file or a number ends in one sentence, and nothing is half written."""
+
+from __future__ import annotations
 
 import json
+import os
 import re
+import resource
 import shlex
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from commands import surface
+from commands.documented import problem_of
+from lrdp import commands as commands_of_the_package
 from lrdp.cli import main
 
-CLIENT = "--dataset-size 5000 --batch-size 128 --steps 10000 --delta 1e-5"
+COMMANDS = surface.commands()
+ABSURD = {"Int": ["-1", str(10**30)], "Float": ["-1", "nan", "inf"]}
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("world")
 
 
 @pytest.fixture
-def lrdp(monkeypatch, capsys):
-    """Run one command line; return its exit code, stdout and stderr."""
+def lrdp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Run:
+    """Run one command in the world's folder, in this process."""
 
-    def run(line):
-        monkeypatch.setattr("sys.argv", ["lrdp", *shlex.split(line)])
+    def run(*words: str, inside: Path = folder) -> Ended:
+        monkeypatch.chdir(inside)
+        monkeypatch.setattr("sys.argv", ["lrdp", *words])
         with pytest.raises(SystemExit) as stopped:
             main()
-        out, err = capsys.readouterr()
-        return stopped.value.code, out, err
+        return Ended(int(str(stopped.value.code)), *capsys.readouterr())
 
+    def works(*words: str) -> None:
+        ended = run(*words)
+        assert ended.code == 0, (words, ended.err)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    if not (folder / "empty").exists():
+        surface.world(folder, works)
     return run
 
 
-def record(answer):
-    code, out, err = answer
-    assert code == 0, err
-    return json.loads(out)
+def everything(folder: Path) -> dict[str, bytes | int]:
+    """All that is there, to the byte; a folder as its mode. Files that SQLite makes to read are not looked at."""
+    return {
+        str(path): path.read_bytes() if path.is_file() else stat.S_IFMT(path.stat().st_mode)
+        for path in folder.rglob("*")
+        if "__pycache__" not in path.parts and not path.name.endswith(("-wal", "-shm"))
+    }
 
 
-def test_epsilon_prints_one_object_with_the_promised_keys(lrdp):
-    answer = record(lrdp(f"epsilon {CLIENT} --noise-multiplier 4.427 --json"))
-    assert {"epsilon", "delta", "order", "mechanism", "adjacency", "accountant"} <= answer.keys()
-    assert answer["epsilon"] == pytest.approx(6.0, rel=5e-3)
-    assert (answer["mechanism"], answer["adjacency"], answer["accountant"]) == ("fixed-size", "add-remove", "rdp")
+def in_one_sentence(ended: Ended, code: int) -> str | None:
+    """What is wrong with how a command ended, if anything is."""
+    *_, last = ended.err.splitlines() or [""]
+    if ended.code != code:
+        return f"exit code {ended.code} instead of {code}: {ended.err}"
+    if ended.out or not last.startswith("Error: ") or ended.err.count("Error: ") != 1:
+        return f"not one sentence at the end: {ended}"
+    return None
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--noise-multiplier 10.340 --accountant pld", 2.0),
-        ("--noise-multiplier 11.342 --accountant taylor --taylor-order 3", 2.0),
-        ("--noise-multiplier 11.002 --accountant pld --adjacency replace-one", 2.0),
-        ("--noise-multiplier 5.566 --mechanism poisson", 2.0),
-        ("--noise-multiplier 6 --mechanism fixed-size-with-replacement", 3.80),
-        ("--noise-multiplier 3.69 --mechanism truncated-poisson --cap 170 --accountant pld", 2.96),
-    ],
-)
-def test_every_mechanism_and_accountant_can_be_asked_for(lrdp, options, expected):
-    answer = record(lrdp(f"epsilon {CLIENT} {options} --json"))
-    assert answer["epsilon"] == pytest.approx(expected, rel=1e-2)
-    assert (answer["order"] is None) == (answer["accountant"] == "pld")
+def test_every_module_of_the_commands_has_tests_of_its_own() -> None:
+    modules = {path.stem for path in Path(commands_of_the_package.__file__).parent.glob("[a-z]*.py")}
+    assert {f"test_{name}" for name in modules} <= {path.stem for path in Path(surface.__file__).parent.glob("*.py")}
 
 
-def test_without_an_accountant_the_best_one_that_has_a_bound_is_taken(lrdp):
-    assert record(lrdp(f"epsilon {CLIENT} --noise-multiplier 6 --json"))["accountant"] == "rdp"
-    replaced = f"epsilon {CLIENT} --noise-multiplier 6 --mechanism fixed-size-with-replacement --json"
-    assert record(lrdp(replaced))["accountant"] == "pld"
+def test_every_command_and_every_path_of_it_is_in_the_table() -> None:
+    """Whoever adds one says here what it takes, and the tests below spoil it."""
+    assert surface.LINES.keys() == COMMANDS.keys()
+    for name, command in COMMANDS.items():
+        assert surface.LINES[name].paths.keys() == set(surface.parameters(command, "Path")), name
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "taylor", "pld"])
-def test_calibrate_keeps_the_target_and_epsilon_confirms_it(lrdp, accountant):
-    found = record(lrdp(f"calibrate {CLIENT} --epsilon 8 --accountant {accountant} --json"))
-    assert found["epsilon"] <= 8.0
-    again = record(
-        lrdp(f"epsilon {CLIENT} --noise-multiplier {found['noise_multiplier']!r} --accountant {accountant} --json")
-    )
-    assert again["epsilon"] == found["epsilon"]
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_path_to_the_wrong_thing_is_one_sentence_and_changes_nothing(lrdp: Run, folder: Path, name: str) -> None:
+    line, wrong = surface.LINES[name], []
+    before = everything(folder)
+    for parameter, role in line.paths.items():
+        for value, code in role.spoiled.items():
+            ended = lrdp(*surface.words(name, COMMANDS[name], {**line.given, parameter: value}))
+            problem = in_one_sentence(ended, code)
+            if problem is None and everything(folder) != before:
+                problem = f"changed {set(everything(folder).items()) ^ set(before.items())}"
+            wrong += [f"{parameter}={value}: {problem}"] if problem else []
+    assert not wrong, "\n".join(wrong)
 
 
-def test_people_get_words_instead_of_json(lrdp):
-    code, out, _ = lrdp(f"epsilon {CLIENT} --noise-multiplier 4.427")
-    assert code == 0
-    assert re.search(r"^epsilon +5\.99\d", out, re.MULTILINE)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_absurd_number_is_one_sentence_and_changes_nothing(lrdp: Run, folder: Path, name: str) -> None:
+    line, wrong = surface.LINES[name], []
+    before = everything(folder)
+    for kind, values in ABSURD.items():
+        for parameter in surface.parameters(COMMANDS[name], kind):
+            for value in values:
+                ended = lrdp(*surface.words(name, COMMANDS[name], {**line.given, parameter: value}))
+                problem = in_one_sentence(ended, 2)
+                if problem is None and everything(folder) != before:
+                    problem = "something was written"
+                wrong += [f"{parameter}={value}: {problem}"] if problem else []
+    assert not wrong, "\n".join(wrong)
 
 
-GOOD = {"dataset-size": "5000", "batch-size": "128", "noise-multiplier": "2", "steps": "10", "delta": "1e-5"}
+@pytest.mark.skipif(os.name != "posix", reason="modes are posix's")
+def test_a_key_that_others_may_read_is_refused_by_every_command_with_the_same_words(
+    lrdp: Run, folder: Path, tmp_path: Path
+) -> None:
+    """Whichever option names it, and whoever made it."""
+    place = tmp_path / "world"
+    shutil.copytree(folder, place)
+    for key in place.rglob("*.pem"):
+        key.chmod(0o644)
+    refused = []
+    for name in SECRETS:
+        ended = lrdp(*surface.words(name, COMMANDS[name], surface.LINES[name].given), inside=place)
+        assert in_one_sentence(ended, 2) is None, (name, ended)
+        refused += re.findall(
+            r"it has mode 644, so others could use the key, and 600 is the limit: chmod 600", ended.err
+        )
+    assert len(refused) == len(SECRETS) == 8
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"noise-multiplier": "nan"}, "noise_multiplier must be above 0 and finite, got nan"),
-        ({"noise-multiplier": "inf"}, "got inf"),
-        ({"noise-multiplier": "0"}, "got 0.0"),
-        ({"noise-multiplier": "-1"}, "got -1.0"),
-        ({"batch-size": "5000"}, "batch_size must be below dataset_size=5000, got 5000"),
-        ({"batch-size": "0"}, "batch_size must be at least 1, got 0"),
-        ({"dataset-size": "-7"}, "dataset_size must be at least 2, got -7"),
-        ({"delta": "0"}, "delta must lie strictly between 0 and 1, got 0"),
-        ({"delta": "1"}, "delta must lie strictly between 0 and 1, got 1"),
-        ({"delta": "nan"}, "delta must lie strictly between 0 and 1, got nan"),
-        ({"delta": "5"}, "got 5"),
-        ({"steps": "0"}, "steps must be at least 1, got 0"),
-        ({"steps": "-3"}, "steps must be at least 1, got -3"),
-        ({"mechanism": "poisson", "adjacency": "replace-one"}, "not supported under replace-one"),
-        (
-            {"mechanism": "truncated-poisson", "cap": "200", "adjacency": "replace-one"},
-            "not supported under replace-one",
-        ),
-        ({"adjacency": "replace-one", "accountant": "taylor"}, "covers add-remove only"),
-        ({"mechanism": "fixed-size-with-replacement", "accountant": "rdp"}, "use the pld accountant"),
-        ({"mechanism": "truncated-poisson"}, "--cap is required"),
-        ({"mechanism": "truncated-poisson", "cap": "100"}, "cap must be at least the expected batch_size=128, got 100"),
-        ({"cap": "100"}, "--cap=100 is only for"),
-        ({"accountant": "taylor", "taylor-order": "2"}, "taylor order must be at least 3, got 2"),
-        ({"taylor-order": "4"}, "--taylor-order=4 is only for"),
-        ({"delta": "1e-300", "accountant": "pld"}, "use the rdp accountant or a larger delta"),
-        ({"mechanism": "shuffled"}, "shuffled"),
-        ({"steps": "ten"}, "'ten' is not a valid"),
-    ],
-)
-def test_bad_input_ends_in_one_sentence_and_exit_code_2(lrdp, changes, words):
-    line = " ".join(f"--{name} {value}" for name, value in (GOOD | changes).items())
-    code, out, err = lrdp(f"epsilon {line} --json")
-    assert (code, out) == (2, "")
-    assert words in err
-    assert len(err.strip().splitlines()) == 1
-    assert "Traceback" not in err
+SECRETS = [
+    *("keys show", "registry new", "registry sign", "statement"),
+    *("ledger export", "ledger adopt-head", "ledger void", "ledger rotate-key"),
+]
+WRITING = [name for name in COMMANDS if not surface.LINES[name].long and surface.LINES[name].writes]
 
 
-@pytest.mark.parametrize("epsilon", ["nan", "0", "-2", "inf"])
-def test_calibrate_refuses_a_budget_that_is_none(lrdp, epsilon):
-    code, out, err = lrdp(f"calibrate {CLIENT} --epsilon {epsilon}")
-    assert (code, out) == (2, "")
-    assert "epsilon must be above 0 and finite" in err
+@pytest.mark.parametrize("name", WRITING)
+def test_a_full_disk_is_one_sentence_and_the_same_line_works_once_there_is_room(
+    lrdp: Run, folder: Path, tmp_path: Path, name: str
+) -> None:
+    """The system is told to let no file grow beyond so many bytes: all that writes meets it, SQLite too."""
+    line = surface.words(name, COMMANDS[name], surface.LINES[name].given)
+    failures = 0
+    for room in (0, 300, 5000):
+        place = tmp_path / str(room)
+        shutil.copytree(folder, place)
+        with no_file_beyond(room):
+            ended = lrdp(*line, inside=place)
+        if ended.code != 0:
+            failures += 1
+            assert in_one_sentence(ended, 6 if "ledger" in ended.err and ended.code == 6 else 2) is None, ended
+            assert [path for path in everything(place) if Path(path).name.startswith(".")] == []
+            again = lrdp(*line, inside=place)
+            assert again.code == 0, (room, again.err)
+    assert failures, "control: there was not room enough"
 
 
-def test_calibrate_says_when_no_noise_is_enough(lrdp):
-    line = "calibrate --dataset-size 100 --batch-size 99 --steps 1000000000 --delta 1e-9 --epsilon 1e-4"
-    code, out, err = lrdp(line)
-    assert (code, out) == (2, "")
-    assert "take fewer steps" in err
+@contextmanager
+def no_file_beyond(room: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_missing_option_is_named(lrdp):
-    code, out, err = lrdp("epsilon --dataset-size 5000")
-    assert (code, out) == (2, "")
-    assert "--batch-size" in err
+@pytest.mark.parametrize("name", [name for name in COMMANDS if not surface.LINES[name].long])
+def test_control_the_lines_of_the_table_work_and_print_json(lrdp: Run, folder: Path, name: str) -> None:
+    ended = lrdp(*surface.words(name, COMMANDS[name], {**surface.LINES[name].given, "as_json": True}))
+    assert ended.code == 0, ended.err
+    assert isinstance(json.loads(ended.out), dict)
 
 
-def test_the_edge_of_the_orders_is_said_on_stderr_only(lrdp):
-    code, out, err = lrdp(
-        "epsilon --dataset-size 1000000 --batch-size 1 --noise-multiplier 50 --steps 1 --delta 1e-5 --json"
-    )
-    assert code == 0
-    assert json.loads(out)["order"] == 1024
-    assert "edge" in err
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_an_example_that_parses_and_can_print_json(lrdp: Run, name: str) -> None:
+    command = COMMANDS[name]
+    assert "as_json" in {each.name for each in command.params}
+    shown = re.search(r"Example: (lrdp .+)$", command.help, re.DOTALL)
+    assert shown, f"{name} --help has no example"
+    words = shlex.split(" ".join(shown[1].split()))[1:]
+    assert words[: len(name.split())] == name.split()
+    assert problem_of(words, whole=True) is None
+    assert lrdp(*name.split(), "--help").code == 0
 
 
-def test_help_and_version_work_without_a_command(lrdp):
+def test_help_and_version_work_without_a_command(lrdp: Run) -> None:
     code, out, _ = lrdp("--help")
     assert code == 0
     assert all(command in out for command in ("epsilon", "calibrate", "plan"))
-    assert re.fullmatch(r"\d+\.\d+\.\d+\n", lrdp("--version")[1])
-
-
-class TestPlan:
-    LINE = "plan -n 2000 -b 40 --rounds 6 --local-steps 5 --epsilon 3 --delta 1e-4"
-
-    def test_it_compares_all_and_recommends_one_with_the_reason(self, lrdp, tmp_path):
-        plot = tmp_path / "deep" / "plan.svg"
-        plan = record(lrdp(f"{self.LINE} --plot {plot} --json"))
-        kinds = {(row["mechanism"], row["accountant"], row["adjacency"]) for row in plan["options"]}
-        assert {
-            ("fixed-size", "rdp", "add-remove"),
-            ("fixed-size", "taylor", "add-remove"),
-            ("fixed-size", "pld", "replace-one"),
-            ("fixed-size-with-replacement", "pld", "add-remove"),
-            ("truncated-poisson", "pld", "add-remove"),
-            ("poisson", "rdp", "add-remove"),
-        } <= kinds
-        for row in plan["options"]:
-            assert row["epsilon"] <= 3.0
-            assert row["rounds_affordable"] >= 6
-            assert 0 < row["epsilon_of_one_round"] <= row["epsilon"]
-        constant = [r for r in plan["options"] if r["rows_in_memory"] is not None and r["adjacency"] == "add-remove"]
-        assert plan["recommended"] == min(constant, key=lambda row: row["noise_on_mean"])
-        assert plan["recommended"]["mechanism"] in plan["reason"]
-        assert "<svg" in plot.read_text(encoding="utf-8")
-
-    def test_people_get_a_table(self, lrdp):
-        code, out, _ = lrdp(self.LINE)
-        assert code == 0
-        assert "truncated-poisson" in out
-        assert "Recommended:" in out
-
-    def test_a_picture_in_an_unknown_format_is_refused(self, lrdp, tmp_path):
-        code, _, err = lrdp(f"{self.LINE} --plot {tmp_path / 'plan.xyz'}")
-        assert code == 2
-        assert "plan.xyz" in err
-
-    @pytest.mark.parametrize("change", ["-b 2000", "--rounds 0", "--local-steps 0", "--epsilon nan", "--delta 1"])
-    def test_bad_input_is_refused_before_any_work(self, lrdp, change):
-        code, out, err = lrdp(f"{self.LINE} {change}")
-        assert (code, out) == (2, "")
-        assert len(err.strip().splitlines()) == 1
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", lrdp("--version").out)

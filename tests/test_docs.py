@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from commands.documented import named, problem_of, typed
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "lrdp"
 PAGES = sorted(
@@ -63,6 +65,40 @@ def test_every_file_that_a_page_names_is_there(page):
         for path in (ROOT / folder).rglob("*.py")
     }
     assert [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_of_a_page_is_understood(page):
+    if page.name == "CHANGELOG.md":
+        pytest.skip("it also speaks of commands as they were")
+    text = page.read_text(encoding="utf-8")
+    pasted = {" ".join(words): problem_of(words, whole=True) for words in typed(text)}
+    spoken = {" ".join(words): problem_of(words, whole=False) for words in named(text)}
+    assert {line: problem for line, problem in (pasted | spoken).items() if problem} == {}
+
+
+def test_no_page_shows_a_verification_that_would_be_refused():
+    """Without a pin anybody could have made the receipts, so the command is refused."""
+    lines = [words for page in PAGES for words in typed(page.read_text(encoding="utf-8")) if words[0] == "verify"]
+    assert len(lines) >= 2
+    assert [words for words in lines if not {"--pin", "--unpinned"} & set(words)] == []
+
+
+def test_every_command_that_a_message_names_is_there():
+    found: dict[str, str | None] = {}
+    for path in SOURCE.rglob("*.py"):
+        text = re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8"))
+        found |= {" ".join(words): problem_of(words, whole=False) for words in named(text)}
+    assert len(found) > 15
+    assert {line: problem for line, problem in found.items() if problem} == {}
+
+
+def test_control_lines_that_do_not_work_are_found():
+    page = (
+        "```bash\nlrdp verify server --pinn 3\n$ lrdp audit\nlrdp keys new\nlrdp init --folder a # b\n```\n`lrdp show`"
+    )
+    assert [bool(problem_of(words, whole=True)) for words in typed(page)] == [True, True, True, False]
+    assert [bool(problem_of(words, whole=False)) for words in named(page)] == [True]
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):

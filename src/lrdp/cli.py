@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp.commands import accounting, experiments, guard, integrity, ledger, run, training
+from lrdp.commands import accounting, experiments, guard, init, integrity, ledger, run, training
 from lrdp.commands.output import print_line, say
-from lrdp.errors import LrdpError
+from lrdp.commands.streams import streams
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.version import __version__
 
 _INTERRUPTED: Final = 130
@@ -29,7 +31,7 @@ for command in (
     accounting.plan,
     training.check,
     guard.guard,
-    ledger.init,
+    init.init,
     ledger.statement,
     integrity.verify,
     run.run,
@@ -53,18 +55,39 @@ def _root(
 
 def main() -> None:
     """Run the command line; every error ends in one sentence on stderr and its exit code."""
+    sys.exit(_ended(_spoken))
+
+
+def _spoken() -> int:
+    with streams():
+        return _ended(lambda: app(standalone_mode=False))
+
+
+def _ended(act: Callable[[], Any]) -> int:
+    """The exit code of ``act``, whose problem, if it has one, is said in a sentence."""
     try:
-        code = app(standalone_mode=False)
-        if code == _INTERRUPTED:  # typer's own answer to Ctrl-C, without a word
-            say("Stopped.")
+        code = int(act() or 0)
     except _NotUnderstood as problem:
-        if message := problem.format_message():  # none where the help was shown instead
-            say(f"Error: {message}")
-        code = problem.exit_code
+        code, sentence = problem.exit_code, problem.format_message()  # none where the help was shown instead
     except LrdpError as problem:
-        say(f"Error: {problem}")
-        code = problem.exit_code
+        code, sentence = problem.exit_code, str(problem)
+    except OSError as problem:
+        code, sentence = InvalidInput.exit_code, _of_files(problem)
     except (typer.Abort, KeyboardInterrupt):
+        code, sentence = _INTERRUPTED, ""
+    else:
+        sentence = ""
+    if code == _INTERRUPTED:  # also typer's own answer to Ctrl-C, which says nothing
         say("Stopped.")
-        code = _INTERRUPTED
-    sys.exit(code or 0)
+    elif sentence:
+        say(f"Error: {sentence}")
+    return code
+
+
+def _of_files(problem: OSError) -> str:
+    """What no command foresaw: it ends all the same as if it had."""
+    place = problem.filename or problem.filename2 or "a file or a connection"
+    return (
+        f"{place} cannot be used: {problem.strerror or problem}; nothing more was done, and what was charged or "
+        f"written before stands."
+    )

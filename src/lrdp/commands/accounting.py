@@ -30,6 +30,7 @@ from lrdp.accounting import (
     recipes,
 )
 from lrdp.commands.output import AsJson, print_json, print_line, print_record, say, screen
+from lrdp.commands.paths import replace
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
 from lrdp.report import plan_plot, plan_table
@@ -54,7 +55,9 @@ class MechanismName(StrEnum):
     POISSON = PoissonGaussian.name
 
 
-DatasetSize = Annotated[int, typer.Option("--dataset-size", "-n", help="Records of the client: a public bound.")]
+DatasetSize = Annotated[
+    int, typer.Option("--dataset-size", "-n", help="The client's number of records: a public bound.")
+]
 BatchSize = Annotated[int, typer.Option("--batch-size", "-b", help="Records per step (expected, for Poisson).")]
 Noise = Annotated[float, typer.Option(help="σ: noise on the sum of clipped gradients, over the clip norm.")]
 Steps = Annotated[int, typer.Option("--steps", "-t", help="Local steps in all, over all rounds.")]
@@ -83,7 +86,10 @@ def epsilon(
     taylor_order: TaylorOrder = None,
     as_json: AsJson = False,
 ) -> None:
-    """The ε that so many private steps cost at δ."""
+    """The ε that a number of private steps costs at δ.
+
+    Example: lrdp epsilon -n 5000 -b 128 --noise-multiplier 4.427 --steps 10000 --delta 1e-5
+    """
     step = _mechanism(mechanism, dataset_size, batch_size, noise_multiplier, cap)
     books = _accountant(accountant, adjacency, step, taylor_order)
     _check_steps(steps)
@@ -103,7 +109,10 @@ def calibrate(
     taylor_order: TaylorOrder = None,
     as_json: AsJson = False,
 ) -> None:
-    """The smallest noise multiplier that keeps (ε, δ) over so many steps."""
+    """The smallest noise multiplier that stays within (ε, δ) over that many steps.
+
+    Example: lrdp calibrate -n 5000 -b 128 --epsilon 8 --steps 10000 --delta 1e-5 --accountant pld
+    """
     budget = Budget(epsilon=epsilon, delta=delta)
     step = _mechanism(mechanism, dataset_size, batch_size, 1.0, cap)
     books = _accountant(accountant, adjacency, step, taylor_order)
@@ -119,10 +128,13 @@ def plan(
     local_steps: Annotated[int, typer.Option(help="Private steps per round.")],
     epsilon: Epsilon,
     delta: Delta,
-    plot: Annotated[Path | None, typer.Option(help="Draw ε against rounds to this file (.svg, .png, .pdf).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw ε against rounds into this file (.svg, .png, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """All mechanisms and accountants side by side, and which one to take."""
+    """All mechanisms and accountants side by side, and which one to choose.
+
+    Example: lrdp plan -n 30000 -b 128 --rounds 50 --local-steps 39 --epsilon 8 --delta 1e-5 --plot plan.svg
+    """
     training = Training(
         dataset_size=dataset_size,
         batch_size=batch_size,
@@ -137,7 +149,7 @@ def plan(
     )
     if plot is not None:
         curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
-        plan_plot.draw(planned, list(curves), plot)
+        replace(plot, plan_plot.draw(planned, list(curves), plot))
     if as_json:
         print_json(plan_table.record(planned))
     else:

@@ -1,4 +1,4 @@
-"""``lrdp experiments``: the paper's figures, each from a small TOML, and gone on with where it was left."""
+"""``lrdp experiments``: the paper's figures, each from a small TOML, and resumed where it stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from lrdp.commands.output import AsJson, print_json, print_line, say, screen
+from lrdp.commands.output import AsJson, print_json, print_line, progress, say
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
 
@@ -32,16 +32,15 @@ DataFolder = Annotated[Path, typer.Option("--data-dir", envvar="LRDP_DATA_DIR", 
 FeatureFolder = Annotated[
     Path, typer.Option("--features", envvar="LRDP_FEATURES", help="Where features are kept once they are computed.")
 ]
-Results = Annotated[Path, typer.Option("--out", help="Where results go; what is there already is gone on with.")]
+Results = Annotated[Path, typer.Option("--out", help="Where results go; those that are there already are kept.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=64, help="How many cells run at a time.")]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model", help="The tasks of models.toml that train this one, instead: cnn, minilm-lora, vgg11, bert."
-    ),
+    typer.Option("--model", help="Run the tasks of models.toml for this model instead: cnn, minilm-lora, vgg11, bert."),
 ]
 Steps = Annotated[
-    int | None, typer.Option("--steps", min=1, help="The first so many steps: what they take, and the whole's noise.")
+    int | None,
+    typer.Option("--steps", min=1, max=2**31, help="Only so many steps, with the whole's noise: what they take."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A few cells only, to see that it runs.")]
 
@@ -118,12 +117,14 @@ def _bar() -> Iterator[Observe]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=screen(stderr=True), transient=True) as bar:
+    with progress(*columns) as bar:
         yield _CellBar(bar)
 
 
 def _command(name: str, help_text: str) -> None:
-    @experiments_app.command(name, help=help_text)
+    @experiments_app.command(
+        name, help=f"{help_text}\n\nExample: lrdp experiments {name} --quick --out build/experiments"
+    )
     def _run(
         settings: SettingsFile = None,
         changes: Changes = None,
@@ -170,7 +171,9 @@ def _utility(
 ) -> None:
     """Accuracy against ε on images and text, beside Opacus's accountants (figures 2 and 3).
 
-    With --model the paper's own models, or others that are more than a linear head; with --steps so many steps of it.
+    With --model, the paper's own models, or others beyond a linear head; with --steps, only that many of their steps.
+
+    Example: lrdp experiments utility --quick --data-dir data --out build/experiments
     """
     options: dict[str, Any] = {
         "settings": settings,

@@ -7,6 +7,7 @@ from typing import Any
 
 from lrdp import files
 from lrdp.commands.output import print_json, print_line, say
+from lrdp.commands.paths import reading
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtLeast, AtMost, left
 from lrdp.ledger import LONGEST_LINE, REPORT_LABEL, FleetView, Report, read_report, report_of, verify_export
@@ -14,16 +15,11 @@ from lrdp.ledger import LONGEST_LINE, REPORT_LABEL, FleetView, Report, read_repo
 
 def reports_in(path: Path) -> list[Report]:
     """The reports in a file of reports, or the one that a verified export amounts to: all are signed."""
-    try:
-        with files.opened(path) as file:
-            is_report = file.read(len(REPORT_LABEL)) == REPORT_LABEL.encode()
-            file.seek(0)
-            if is_report:
-                return [read_report(line.decode("ascii")) for line in files.lines(file, LONGEST_LINE)]
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{path} holds a line that is no report: it is not ASCII.") from None
+    with reading(path), files.opened(path) as file:
+        is_report = file.read(len(REPORT_LABEL)) == REPORT_LABEL.encode()
+        file.seek(0)
+        if is_report:
+            return [read_report(line.decode("ascii", "replace")) for line in files.lines(file, LONGEST_LINE)]
     verified = verify_export(path)
     if verified.head is None:
         raise InvalidInput(
@@ -54,4 +50,4 @@ def print_fleet(seen: FleetView, rows: list[int], as_json: bool) -> None:
         used, rest = row["epsilon_guaranteed"], row["epsilon_left"]
         figures = f"{row['epsilon_budget']:>8} {AtMost(used):>8.3f} {AtLeast(rest):>8.3f} {row['rounds_left']:>12}"
         print_line(f"{row['client']:<24} {figures}")
-    say(f"{len(books)} clients; those that run out next come first.")
+    say(f"{len(books)} {'client' if len(books) == 1 else 'clients'}; those that run out next come first.")

@@ -32,10 +32,13 @@ def guard(
     socket: Annotated[Path, typer.Option(help="Where to listen, as in /run/lrdp/guard.sock.")],
     code: Annotated[Path | None, typer.Option(help="Folder of the policy's [task] (default: the policy's).")] = None,
     settings: Settings = None,
-    group: Annotated[str | None, typer.Option(help="Group whose members may connect; none without it.")] = None,
+    group: Annotated[str | None, typer.Option(help="Group whose members may connect (default: nobody else).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log one JSON object per line on stdout.")] = False,
 ) -> None:
-    """Own the data, the keys and the budget, and answer what the server's app passes on, until stopped."""
+    """Hold the data, the keys and the budget, and answer what the server's app passes on, until stopped.
+
+    Example: lrdp guard --policy hospital-0/policy.toml --data records.npz --socket /run/lrdp/guard.sock --group flower
+    """
     from lrdp.federation.wire.requirements import require_torch
     from lrdp.federation.wire.sockets import listening, told_to_stop
 

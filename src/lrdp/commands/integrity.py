@@ -12,11 +12,13 @@ import typer
 
 from lrdp import files
 from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.paths import read_text, reading
+from lrdp.commands.paths import replace as replace_file
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import (
+    FEWEST,
     HASH_SIZE,
     MEANINGS,
-    MOST_CARD_CHARACTERS,
     NO_PREVIOUS,
     SIGNATURE_SIZE,
     Registry,
@@ -47,7 +49,10 @@ def keys_new(
     out: Annotated[Path | None, typer.Option(help="Where to write the keys (default: NAME.pem).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an Ed25519 and an X25519 key, in a new file of mode 600."""
+    """Make an Ed25519 and an X25519 key, in a new file of mode 600.
+
+    Example: lrdp keys new hospital-0 --out hospital-0/keys/identity.pem
+    """
     identity = keys.new_identity(name)
     path = out or Path(f"{name}.pem")
     keys.save(identity, path)
@@ -57,7 +62,10 @@ def keys_new(
 
 @keys_app.command("show")
 def keys_show(path: KeyFile, as_json: AsJson = False) -> None:
-    """Print the public half of a key file, self-signed: what the consortium needs."""
+    """Print the public half of a key file, self-signed: what the consortium needs.
+
+    Example: lrdp keys show hospital-0/keys/identity.pem --json
+    """
     print_record(card(keys.load(path).member), as_json)
 
 
@@ -66,10 +74,13 @@ def registry_new(
     path: RegistryFile,
     key: Consortium,
     after: Annotated[Path | None, typer.Option(help="The signed registry that this one replaces.")] = None,
-    first_round: Annotated[int, typer.Option(help="The round from which on it counts.")] = 0,
+    first_round: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The first round in which it counts.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Begin a registry: an empty one, or the next version of a signed one."""
+    """Begin a registry: an empty one, or the next version of a signed one.
+
+    Example: lrdp registry new next.json --key consortium.pem --after registry.json --first-round 40
+    """
     if path.exists():
         raise InvalidInput(f"{path} exists: a registry is extended with `lrdp registry add`, never overwritten.")
     consortium = keys.load(key).member.signing_key
@@ -77,6 +88,7 @@ def registry_new(
     if after is not None:
         old = _read_registry(after)
         registry.verify(old, old.digest)
+        _require_successor(old, begun, after)
         begun = replace(begun, version=old.version + 1, previous=old.digest, members=old.members)
     _write(path, begun, as_json)
 
@@ -87,11 +99,14 @@ def registry_add(
     cards: Annotated[list[Path], typer.Argument(help="Files with what `lrdp keys show --json` printed.")],
     as_json: AsJson = False,
 ) -> None:
-    """Add participants, or replace those of the same name; the registry must be signed anew."""
+    """Add participants, or replace those of the same name; the registry must then be signed again.
+
+    Example: lrdp registry add registry.json hospital-0.json hospital-1.json
+    """
     current = _read_registry(path)
     members = {member.name: member for member in current.members}
     for file in cards:
-        member = read_card(_text(file))
+        member = read_card(read_text(file))
         if not member.holds():
             raise NotVerified(
                 f"{file}: the keys of {member.name} are not signed by their owner.", Verdict.REGISTRY_REFUSED
@@ -104,10 +119,18 @@ def registry_add(
 
 @registry_app.command("sign")
 def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) -> None:
-    """Sign the registry, and print the hash that every participant pins."""
+    """Sign the registry, and print the hash that every participant pins.
+
+    Example: lrdp registry sign registry.json --key consortium.pem
+    """
     current, consortium = _read_registry(path), keys.load(key)
     if current.consortium != consortium.member.signing_key:
-        raise InvalidInput(f"{path} names another consortium than {key} holds the key of: nothing was signed.")
+        raise InvalidInput(f"{path} belongs to another consortium than the key {key}: nothing was signed.")
+    if len(current.members) < FEWEST:
+        raise InvalidInput(
+            f"{path} has {len(current.members)} of at least {FEWEST} members: of two each could subtract itself from "
+            f"the sum, so no round would be made; nothing was signed, add members with `lrdp registry add`."
+        )
     signed = registry.sign(current, consortium)
     registry.verify(signed, signed.digest)
     _write(path, signed, as_json)
@@ -115,7 +138,10 @@ def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) 
 
 @registry_app.command("verify")
 def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False) -> None:
-    """Check signature, keys and pin; exit code 5 if anything does not hold."""
+    """Check signature, keys and pin; exit code 5 if anything does not hold.
+
+    Example: lrdp registry verify registry.json --pin HASH
+    """
     current = _read_registry(path)
     registry.verify(current, current.digest if pin is None else _pin(pin))
     if pin is None:
@@ -124,7 +150,9 @@ def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False
 
 
 def verify(
-    receipts: Annotated[Path, typer.Argument(help="A file of receipts, or a directory of such files.")],
+    receipts: Annotated[
+        Path, typer.Argument(help="A file of receipts, a server's folder, or a folder of receipts alone.")
+    ],
     pin: Pin = None,
     unpinned: Annotated[
         bool, typer.Option("--unpinned", help="Check only that the receipts agree with each other, whoever made them.")
@@ -134,7 +162,10 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a session's receipts, without model or data; exit code 5, the round and the reason where they fail."""
+    """Check a session's receipts, without model or data; exit code 5, the round and the reason where they fail.
+
+    Example: lrdp verify server/receipts.txt --pin HASH
+    """
     if (pin is None) != unpinned:
         raise InvalidInput(
             "verify needs the registry's hash that you pinned: --pin HASH. Without it anybody could have made the "
@@ -168,6 +199,20 @@ def verify(
     print_record(record, as_json)
 
 
+def _require_successor(old: Registry, begun: Registry, path: Path) -> None:
+    """Refuse at once what no participant would follow."""
+    if begun.consortium != old.consortium:
+        raise InvalidInput(
+            f"{path} was signed with another key than --key: participants follow only the consortium that they "
+            f"pinned, so nothing was written."
+        )
+    if begun.first_round <= old.first_round:
+        raise InvalidInput(
+            f"--first-round must be above {old.first_round}, from which on {path} counts, got {begun.first_round}: "
+            f"nothing was written."
+        )
+
+
 def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bool) -> None:
     verdict = Verdict(failure.verdict.value)
     if as_json:
@@ -177,24 +222,26 @@ def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bo
 
 def _lines(path: Path) -> Iterator[str]:
     """One after the other: a long history does not fit in memory."""
-    for each in sorted(path.iterdir()) if path.is_dir() else [path]:
-        try:
-            with files.opened(each) as file:
-                for line in files.lines(file, history.LONGEST_LINE):
-                    yield line.decode("ascii", errors="replace").strip()
-        except OSError as problem:
-            raise InvalidInput(f"{each} cannot be read: {problem.strerror}.") from None
+    for each in _places(path):
+        with reading(each), files.opened(each) as file:
+            for line in files.lines(file, history.LONGEST_LINE):
+                yield line.decode("ascii", errors="replace").strip()
 
 
-def _text(path: Path) -> str:
-    try:
-        return files.read(path, MOST_CARD_CHARACTERS).decode("ascii", errors="replace")
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+def _places(path: Path) -> list[Path]:
+    """A file, the receipts in a server's own folder, or a folder of nothing but receipts."""
+    with reading(path):
+        if not path.is_dir():
+            return [path]
+        sessions = sorted(path.glob("receipts-*.txt"))
+        if len(sessions) > 1:
+            names = ", ".join(each.name for each in sessions)
+            raise InvalidInput(f"{path} holds the receipts of {len(sessions)} sessions: name one of {names}.")
+        return sessions or sorted(path.iterdir())
 
 
 def _read_registry(path: Path) -> Registry:
-    return read_registry(_text(path))
+    return read_registry(read_text(path))
 
 
 def _pin(text: str) -> bytes:
@@ -218,8 +265,5 @@ def _summary(current: Registry) -> dict[str, Any]:
 
 
 def _write(path: Path, current: Registry, as_json: bool) -> None:
-    try:
-        files.replace(path, (json.dumps(registry_record(current), indent=1) + "\n").encode(), files.PUBLIC)
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+    replace_file(path, (json.dumps(registry_record(current), indent=1) + "\n").encode())
     print_record(_summary(current), as_json)

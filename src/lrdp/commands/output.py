@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn
 
 from lrdp.errors import InvalidInput
 from lrdp.screen import visible
@@ -68,6 +69,12 @@ def screen(*, stderr: bool = False, least_width: int = 0) -> Console:
     if console.width < least_width:
         console.width = least_width
     return console
+
+
+def progress(*columns: ProgressColumn) -> Progress:
+    """A bar on stderr, gone once it ends; where nobody watches, in a log or a pipe, there is none."""
+    console = screen(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _words(value: object) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from lrdp.commands.output import say
+from lrdp.commands.paths import read_text
 from lrdp.errors import InvalidInput
 from lrdp.integrity import Registry, majority, read_card, read_registry
 from lrdp.integrity import registry as registries
@@ -20,7 +21,10 @@ def pinned(client: str, registry: Path | None, servers: list[str], min_roster: i
     keys = tuple(dict.fromkeys(_server_key(server) for server in servers))
     if registry is None:
         if keys or min_roster is not None:
-            raise InvalidInput("--server-key and --min-roster go with --registry: a server is of a consortium.")
+            raise InvalidInput(
+                "--server-key and --min-roster go with --registry: a server belongs to a consortium, and nothing was "
+                "written."
+            )
         return PeersRule()
     known = _registry(registry, client)
     least = majority(known) if min_roster is None else min_roster
@@ -35,7 +39,7 @@ def pinned(client: str, registry: Path | None, servers: list[str], min_roster: i
 
 
 def _registry(path: Path, client: str) -> Registry:
-    known = read_registry(_text(path))
+    known = read_registry(read_text(path))
     registries.verify(known, known.digest)
     if client not in known.by_name:
         raise InvalidInput(f"{path} has no member {client}: send your card to the office, or name --client as there.")
@@ -47,14 +51,7 @@ def _server_key(given: str) -> str:
     """64 digits, or a file with what `lrdp keys show --json` printed."""
     if _HEX.fullmatch(given):
         return given.lower()
-    member = read_card(_text(Path(given)))
+    member = read_card(read_text(Path(given)))
     if not member.holds():
         raise InvalidInput(f"{given}: the keys of {member.name} are not signed by their owner.")
     return member.signing_key.hex()
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8", errors="replace")
-    except OSError as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from lrdp.commands.output import print_json, print_line, say, screen
-from lrdp.errors import InvalidInput
+from lrdp.commands.output import print_json, print_line, progress, say, screen
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.report import run_table
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ class Venue(StrEnum):
 
 def run(
     clients: Annotated[int, typer.Option(help="How many hospitals: 3 to 26.")] = 6,
-    rounds: Annotated[int, typer.Option(help="Rounds that count; one that is caught is repeated.")] = 12,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds to complete; one in which the server is caught is repeated.")
+    ] = 12,
     local_steps: Annotated[int, typer.Option(help="Private steps per round.")] = 5,
     epsilon: Annotated[float, typer.Option(help="Budget of the first hospital; others have a share of it.")] = 8.0,
     folder: Annotated[Path | None, typer.Option(help="A new folder for ledgers and receipts.")] = None,
@@ -60,7 +62,10 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per round, then the summary.")] = False,
 ) -> None:
-    """A federation on this machine: clients come and go, one is killed, one refuses, and the server is caught."""
+    """A federation on this machine: clients come and go, one is killed, one refuses, and the server is caught.
+
+    Example: lrdp run --clients 4 --rounds 3 --folder my-run
+    """
     _require_extras()
     os.environ.update({name: value for name, value in _OFFLINE.items() if name not in os.environ})
     from lrdp.experiments import demo
@@ -69,12 +74,8 @@ def run(
     story = Story(clients=clients, rounds=rounds, local_steps=local_steps, epsilon=epsilon)
     where = folder or Path(time.strftime("lrdp-run-%Y%m%d-%H%M%S"))
     start = _engine(engine, ray_address)
-    try:
-        with _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
-            summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
-    except KeyboardInterrupt:
-        say(f"Ledgers and receipts of the rounds so far are in {_here(where)}: what was charged stays charged.")
-        raise
+    with _until_it_ends(where), _as_lines() if as_json else _on_screen(story.attempts, engine) as show:
+        summary = demo.run(story, where, start, lambda attempt: show(attempt.as_record()))
     if as_json:
         print_json(summary)
     else:
@@ -96,7 +97,37 @@ def _engine(engine: Venue, ray_address: str | None) -> Callable[[Federation], No
 def _require_extras() -> None:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise InvalidInput(f"{', '.join(missing)} missing: pip install 'lrdp[flower,experiments]'.")
+        raise InvalidInput(
+            f"{', '.join(missing)} missing: nothing was run; install what it needs with "
+            f"pip install 'lrdp[flower,experiments]'."
+        )
+
+
+@contextmanager
+def _until_it_ends(folder: Path) -> Iterator[None]:
+    """Say who ended a run: a person, a refusal of our own, or Ray; Flower wraps what it did not expect."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"Ledgers and receipts of the rounds so far are in {_here(folder)}: what was charged stays charged.")
+        raise
+    except RuntimeError as problem:
+        causes = list(_causes(problem))
+        ours = [cause for cause in causes if isinstance(cause, LrdpError)]
+        if ours:
+            raise ours[-1] from None
+        raise InvalidInput(
+            f"the simulation ended early ({type(causes[-1]).__name__}: {causes[-1]}); what was charged stays charged, "
+            f"books and logs are in {_here(folder)}; --engine in-process runs without Ray."
+        ) from None
+
+
+def _causes(problem: BaseException) -> Iterator[BaseException]:
+    """The problem, what led to it, what led to that."""
+    yield problem
+    before = problem.__cause__ or problem.__context__
+    if before is not None:
+        yield from _causes(before)
 
 
 @contextmanager
@@ -108,7 +139,7 @@ def _as_lines() -> Iterator[Show]:
 def _on_screen(attempts: int, engine: Venue) -> Iterator[Show]:
     """A line for each attempt, above a bar; on stderr, since none of it is the result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen(stderr=True), transient=True) as bar:
+    with progress(*columns) as bar:
         task = bar.add_task("starting Ray" if engine is Venue.RAY else "starting", total=attempts)
 
         def show(record: Record) -> None:

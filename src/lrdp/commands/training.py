@@ -43,7 +43,7 @@ def check(
     task: Annotated[str | None, typer.Option(help="MODULE:NAME of a task, or of a private Flower app.")] = None,
     data: Annotated[Path | None, typer.Option(help="Handed to a LocalTask's data set as `data`.")] = None,
     settings: Settings = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of the step that is measured.")] = 32,
+    rows: Annotated[int, typer.Option(min=1, max=2**20, help="Rows of the step that is measured.")] = 32,
     as_json: AsJson = False,
 ) -> None:
     """Say for each layer which rule applies, what is refused and how to mend it; of a task, also what a step costs.
@@ -51,6 +51,8 @@ def check(
     A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, without a federation:
     its gradients are compared with torch's, memory is planned, and a step that nobody pays for runs on made-up records
     beside plain SGD. Of the data only the number and the form of records are looked at. Nothing is charged.
+
+    Example: lrdp check --task package.module:task --data records.csv --set seed=1
     """
     if (name is None) is (task is None):
         raise InvalidInput("name one model or task, as in `lrdp check --task client:task --data FILE`.")

@@ -91,6 +91,15 @@ def signing_key_sound(key: bytes) -> bool:
     return agreement_key_sound(((1 + y) * pow(1 - y, -1, _CURVE_PRIME) % _CURVE_PRIME).to_bytes(KEY_SIZE, "little"))
 
 
+def require_name(name: str) -> None:
+    """Refuse what cannot stand in a registry: whoever is to take part has such a name from the start."""
+    if not is_name(name):
+        raise InvalidInput(
+            f"{name[:80]!r} is no name: 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first, as in "
+            f"hospital-3."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Identity:
     """A name and the two secrets behind it, 32 random bytes each."""
@@ -100,10 +109,7 @@ class Identity:
     agreement_secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        if not is_name(self.name):
-            raise InvalidInput(
-                f"{self.name[:80]!r} is no name: up to 63 of a-z, 0-9, '.', '_' and '-', as in hospital-3."
-            )
+        require_name(self.name)
         sized(self.signing_secret, KEY_SIZE)
         sized(self.agreement_secret, KEY_SIZE)
 

@@ -28,7 +28,7 @@ def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) ->
     if state is not State.RESERVED:
         raise InvalidInput(
             f"entry {charge} must be a charge without a reply, and is {state.value if state else 'no charge'}: what "
-            f"may have left the machine is never voided."
+            f"may have left the machine is never voided, and nothing was changed."
         )
     if not (reason.strip() and reason.isprintable()):
         raise InvalidInput(f"reason must say in printable words why nothing left the machine, got {reason[:40]!r}.")
@@ -94,4 +94,6 @@ def _costliest(books: Books, policy: Policy) -> Mechanism:
 
 def _check_administrator(books: Books, key: SigningKey) -> None:
     if key.public != books.opened.administrator_key:
-        raise InvalidInput("the key is not that of this ledger's administrator: only that one may do this.")
+        raise InvalidInput(
+            "the key is not that of this ledger's administrator: only that one may do this, and nothing was changed."
+        )

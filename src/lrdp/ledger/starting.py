@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lrdp import files
 from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Mechanism, RenyiAccountant, Training, least_noise
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LedgerUnwritable
 from lrdp.figures import AtMost
 from lrdp.ledger.administration import rotate_key
 from lrdp.ledger.choice import OrdersChoice
@@ -136,7 +137,7 @@ def write_policy(home: Home, identity: Holder, training: Training, peers: PeersR
         dataset_size=training.dataset_size,
         peers=peers_lines(peers or PeersRule()),
     )
-    home.folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(home.folder)
     try:
         files.write_new(home.policy, text.encode(), files.PUBLIC)
     except FileExistsError:
@@ -151,7 +152,7 @@ def peers_lines(peers: PeersRule) -> str:
 
 
 def open_budget(home: Home, plan_rounds: int) -> Ledger:
-    """Make the keys and the ledger of the policy in this folder, once.
+    """Make the keys and the ledger of the policy in this folder, once: all of them, or none where the disk is full.
 
     The filter commits to the order that is best for so many rounds of the policy's costliest kind.
     """
@@ -166,27 +167,68 @@ def open_budget(home: Home, plan_rounds: int) -> Ledger:
     plan: dict[Mechanism, int] = {rule.costliest: rule.max_steps_per_round * plan_rounds}
     choice = OrdersChoice.committed(budget, policy.budget.adjacency, plan)
     key, administrator = SigningKey.generate(), SigningKey.generate()
-    home.key.parent.mkdir(mode=0o700, exist_ok=True)
-    ledger = Ledger.create(home.ledger, policy=policy, key=key, administrator=administrator.public, choice=choice)
-    administrator.write(home.administrator)
-    key.write(home.key)
+    with ExitStack() as undo:
+        _make_folder(home.key.parent, mode=0o700)
+        try:
+            ledger = Ledger.create(
+                home.ledger, policy=policy, key=key, administrator=administrator.public, choice=choice
+            )
+        except LedgerUnwritable:  # and not where somebody else's is there, which is another error
+            _unmake(home.ledger)
+            raise
+        undo.callback(_unmake, home.ledger)
+        undo.callback(ledger.close)
+        administrator.write(home.administrator)
+        undo.callback(_unmake, home.administrator)
+        key.write(home.key)
+        undo.pop_all()
     return ledger
+
+
+def _make_folder(folder: Path, mode: int = 0o777) -> None:
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InvalidInput(f"the folder {folder} cannot be made: {problem.strerror}; nothing was opened.") from None
+
+
+def _unmake(path: Path) -> None:
+    """Away with what was begun and could not be ended, so that it can be begun again: no key was ever there to charge.
+
+    SQLite's journal goes too: it would be played back into the ledger that is made next.
+    """
+    for begun in (path, path.with_name(f"{path.name}-journal")):
+        begun.unlink(missing_ok=True)
 
 
 def replace_key(home: Home) -> SigningKey:
     """Make a new key, let the old one hand over to it, and put it in the old one's place.
 
     The old key is kept beside it: a backup from before the rotation needs it. After a crash, calling this again ends
-    what was begun.
+    what was begun. Without the key in force nothing is written: no other key can hand over, and none would open the
+    ledger.
     """
-    if not home.next_key.exists():
-        SigningKey.generate().write(home.next_key)
-    new = SigningKey.read(home.next_key)
+    in_force = verify_export(home.ledger).books.client_key
+    new = SigningKey.read(home.next_key) if home.next_key.exists() else None
+    if new is None or new.public != in_force:
+        new = _handed_over(home, new)
     if home.key.exists():
-        old = SigningKey.read(home.key)
-        if verify_export(home.ledger).books.client_key != new.public:
-            with home.open() as ledger:
-                rotate_key(ledger, old, new)
-        files.rename(home.key, home.key.with_name(f"client-{old.public[:16]}.pem"))
+        files.rename(home.key, home.key.with_name(f"client-{SigningKey.read(home.key).public[:16]}.pem"))
     files.rename(home.next_key, home.key)
+    return new
+
+
+def _handed_over(home: Home, begun: SigningKey | None) -> SigningKey:
+    """The new key, on disk before the ledger knows it; ``begun`` if a call before this one made it."""
+    if not home.key.exists():
+        raise InvalidInput(
+            f"there is no key at {home.key}, and only the key in force can hand over to a new one: nothing was "
+            f"changed; restore it from the backup."
+        )
+    old = SigningKey.read(home.key)
+    with home.open() as ledger:
+        new = begun or SigningKey.generate()
+        if begun is None:
+            new.write(home.next_key)
+        rotate_key(ledger, old, new)
     return new

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
-from lrdp import files
 from lrdp.accounting import Option, Plan
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
@@ -44,6 +44,12 @@ def check(path: Path) -> None:
     formats = Figure().canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".") not in formats:
         raise InvalidInput(f"--plot {path} must end in one of {', '.join(sorted(formats))}: nothing was computed.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InvalidInput(f"--plot {path} cannot be written: {problem.strerror}; nothing was computed.") from None
+    if path.is_dir():
+        raise InvalidInput(f"--plot {path} is a folder: nothing was computed; name a file.")
 
 
 def curves(plan: Plan) -> Iterator[Curve]:
@@ -59,8 +65,8 @@ def curves(plan: Plan) -> Iterator[Curve]:
         yield Curve(option=option, rounds=rounds, epsilons=tuple(epsilons))
 
 
-def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
-    """Write the curves to ``path``, in the format that its ending names."""
+def draw(plan: Plan, drawn: list[Curve], path: Path) -> bytes:
+    """The curves as a picture, in the format that the ending of ``path`` names."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -95,6 +101,6 @@ def draw(plan: Plan, drawn: list[Curve], path: Path) -> None:
     )
     axes.grid(visible=True, which="major", linewidth=0.3)
     axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.replacing(path, files.PUBLIC) as file:
-        figure.savefig(file, format=path.suffix.removeprefix("."))
+    picture = BytesIO()
+    figure.savefig(picture, format=path.suffix.removeprefix("."))
+    return picture.getvalue()

@@ -46,7 +46,7 @@ def points(summary: Summary, head: Head | None, audit: str | None) -> tuple[Poin
         ("versions", "Versions and arithmetic", _versions(summary)),
         ("channels", "Side channels", _CHANNELS),
         ("tuning", "Tuning and preprocessing", _TUNING),
-        ("audit", "Empirical audit", audit or "None was recorded for this ledger; `lrdp audit` measures one."),
+        ("audit", "Empirical audit", audit or "None was recorded for this ledger."),
         ("head", "Ledger head", _head(summary, head)),
         ("renewal", "Renewal", _RENEWAL),
     )

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from lrdp.commands.ledger import init
+from lrdp.commands.init import init
 from lrdp.errors import LrdpError
 from lrdp.integrity import Registry, new_identity
 from lrdp.integrity import registry as registries

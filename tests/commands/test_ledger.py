@@ -1,104 +1,14 @@
 """The commands as a user runs them: data on stdout, words on stderr, one sentence and an exit code on failure."""
 
-import json
 import shutil
-import stat
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from ledger.worlds import round_trip
-from lrdp.commands.ledger import init, ledger_app, statement
-from lrdp.errors import LrdpError
-from lrdp.ledger import ReceivedModel, Request, read_policy
-from lrdp.ledger.starting import Home
+from lrdp.errors import LedgerRolledBack
+from lrdp.ledger import ReceivedModel, Request, SigningKey, read_policy
 
-app = typer.Typer()
-app.command()(init)
-app.command()(statement)
-app.add_typer(ledger_app, name="ledger")
-
-
-class Client:
-    """A folder and the command line."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home = Home(folder=folder)
-
-    def run(self, *words: str, code: int = 0) -> str:
-        result = CliRunner().invoke(app, [*words])
-        problem = result.exception
-        if isinstance(problem, LrdpError):
-            assert problem.exit_code == code, problem
-            return str(problem)
-        assert result.exit_code == code, result.output
-        return result.stdout
-
-    def json(self, *words: str) -> dict[str, object]:
-        return json.loads(self.run(*words, "--json"))
-
-    def train(self, number: int) -> None:
-        rule = read_policy(self.home.policy).mechanism
-        asked = Request(
-            run="run",
-            round=number,
-            model=ReceivedModel(digest="0" * 64, size=1, largest_weight=0.0),
-            config_digest="1" * 64,
-            mechanism=rule.costliest,
-            steps=rule.max_steps_per_round,
-            clip_norm=rule.clip_norm,
-        )
-        with self.home.open() as ledger:
-            round_trip(ledger, asked)
-
-    def head(self, path: Path) -> Path:
-        with self.home.open() as ledger:
-            path.write_text(ledger.head().encode())
-        return path
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Client:
-    made = Client(tmp_path / "home")
-    made.run(
-        "init", "--folder", str(made.home.folder), "--client", "hospital-a", "--rounds", "5", "--local-steps", "20"
-    )
-    return made
-
-
-def folder(client: Client) -> tuple[str, str]:
-    return "--folder", str(client.home.folder)
-
-
-def test_init_explains_every_line_and_keeps_keys_private(client: Client) -> None:
-    lines = client.home.policy.read_text().splitlines()
-    assert sum(line.startswith("#") for line in lines) >= 14
-    for path in (client.home.key, client.home.administrator, client.home.ledger):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert read_policy(client.home.policy).identity.client == "hospital-a"
-
-
-def test_the_budget_of_init_lasts_exactly_as_long_as_was_planned(client: Client) -> None:
-    for number in range(5):
-        client.train(number)
-    assert client.json("ledger", "show", *folder(client))["budget"]["rounds_left"] == 0  # type: ignore[index]
-    with pytest.raises(LrdpError) as caught:
-        client.train(6)
-    assert caught.value.exit_code == 3
-
-
-def test_init_keeps_an_edited_policy_and_never_opens_a_budget_twice(tmp_path: Path) -> None:
-    client = Client(tmp_path)
-    client.run("init", *folder(client), "--policy-only")
-    assert not client.home.ledger.exists()
-    edited = client.home.policy.read_text().replace('"client"', '"edited"')
-    client.home.policy.write_text(edited)
-    client.run("init", *folder(client))
-    assert client.home.policy.read_text() == edited
-    client.home.ledger.unlink()
-    assert "its ledger was opened before" in client.run("init", *folder(client), code=2)
+from .clients import Client, folder
 
 
 def test_show_and_verify_print_figures(client: Client) -> None:
@@ -146,6 +56,48 @@ def test_a_rolled_back_ledger_ends_with_code_six_and_adopting_mends_it(client: C
     assert client.json("ledger", "adopt-head", str(head), *folder(client))["steps"] == 20
     client.run("ledger", "verify", *folder(client), "--head", str(head))
     assert "nothing to adopt" in client.run("ledger", "adopt-head", str(head), *folder(client), code=2)
+
+
+def test_the_head_that_suspended_a_ledger_is_adopted_without_a_file(client: Client) -> None:
+    """A hospital has no file of it: a server showed the head, and the ledger wrote it down."""
+    backup = client.home.ledger.read_bytes()
+    client.train(1)
+    with client.home.open() as ledger:
+        head = ledger.head()
+    client.home.ledger.write_bytes(backup)
+    refused = client.run("ledger", "adopt-head", *folder(client), code=2)
+    assert "is not suspended" in refused
+    assert "nothing was charged" in refused
+    with client.home.open() as ledger, pytest.raises(LedgerRolledBack):
+        ledger.witness(head)
+    assert client.json("ledger", "adopt-head", *folder(client))["steps"] == 20
+    assert client.json("ledger", "show", *folder(client))["suspended"] is False
+    with client.home.open() as ledger:
+        ledger.witness(head)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_key_is_not_rotated_without_the_one_in_force(client: Client, begun: bool) -> None:
+    """It would sign for nothing, and nothing would open the ledger again."""
+    kept = client.home.key.read_bytes()
+    if begun:
+        SigningKey.generate().write(client.home.next_key)
+    client.home.key.unlink()
+    before = everything(client.home.folder)
+    words = client.run("ledger", "rotate-key", *folder(client), code=2)
+    assert "nothing was changed; restore it from the backup" in words
+    assert everything(client.home.folder) == before
+    SigningKey.generate().write(client.home.key)
+    before = everything(client.home.folder)
+    client.run("ledger", "rotate-key", *folder(client), code=4)
+    assert everything(client.home.folder) == before, "another key hands over to nobody"
+    client.home.key.write_bytes(kept)
+    client.run("ledger", "rotate-key", *folder(client))
+    client.train(1)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_charge_is_voided_with_a_reason(client: Client) -> None:

@@ -1,8 +1,11 @@
 """``lrdp run``: what it prints is what the ledgers and the receipts say."""
 
+import os
+import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,8 @@ import demonstration as shown_by
 from demonstration import demonstration
 from lrdp.cli import main
 from lrdp.commands import run
+from lrdp.errors import LedgerUnwritable
+from lrdp.ledger import verify_export
 from lrdp.ledger.books import State
 
 pytest.importorskip("flwr")
@@ -85,6 +90,19 @@ def test_the_table_shows_the_figures_and_its_commands_work_when_pasted(shown, ca
         assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.parametrize("page", ["examples/README.md", "apps/digits/README.md"])
+def test_the_pages_of_the_examples_look_at_a_consortium_with_lines_that_work(shown, page):
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:lrdp|PIN=).*LRDP_CONSORTIUM.*$", text, re.MULTILINE)
+    assert len(lines) == 3
+    pasted = "\n".join(["set -euo pipefail", 'lrdp() { python -m lrdp "$@"; }', *lines]).replace("hospital-0", KILLED)
+    settings = {**os.environ, "LRDP_CONSORTIUM": shown.summary["folder"]}
+    settings["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{settings['PATH']}"
+    ended = subprocess.run(["bash", "-c", pasted], env=settings, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"^verified +True$", ended.stdout, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -115,7 +133,11 @@ def test_a_folder_that_exists_is_never_written_to(lrdp, tmp_path):
 
 def test_without_the_extras_it_says_what_to_install(lrdp, monkeypatch):
     monkeypatch.setattr(run, "find_spec", lambda name: None if name == "ray" else object())
-    assert lrdp("run") == (2, "", "Error: ray missing: pip install 'lrdp[flower,experiments]'.\n")
+    assert lrdp("run") == (
+        2,
+        "",
+        "Error: ray missing: nothing was run; install what it needs with pip install 'lrdp[flower,experiments]'.\n",
+    )
 
 
 def test_the_command_is_there_without_anything_heavy():
@@ -132,3 +154,25 @@ def test_an_interrupt_says_where_the_books_are(lrdp, monkeypatch, tmp_path):
     code, out, err = lrdp(f"run --engine in-process --folder {tmp_path / 'new'}")
     assert (code, out) == (130, "")
     assert f"are in {tmp_path / 'new'}: what was charged stays charged.\nStopped.\n" in err
+
+
+def test_a_ray_that_does_not_start_ends_in_a_sentence_and_nothing_is_charged(lrdp, monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_TMPDIR", "/proc/nowhere")
+    code, out, err = lrdp(f"run --clients 3 --rounds 1 --local-steps 1 --folder {tmp_path / 'new'}")
+    assert (code, out) == (2, "")
+    (sentence,) = err.splitlines()
+    assert "No such file or directory: '/proc/nowhere'" in sentence
+    assert "--engine in-process" in sentence
+    for ledger in (tmp_path / "new").rglob("ledger.db"):
+        assert verify_export(ledger).books.states == {}
+
+
+def test_a_refusal_of_our_own_keeps_its_exit_code_inside_a_simulation(lrdp, monkeypatch, tmp_path):
+    def refused(*_):
+        try:
+            raise LedgerUnwritable("the disk is full.")
+        except LedgerUnwritable as problem:
+            raise RuntimeError("An error was encountered.") from problem
+
+    monkeypatch.setattr("lrdp.experiments.demo.run", refused)
+    assert lrdp(f"run --engine in-process --folder {tmp_path / 'new'}") == (6, "", "Error: the disk is full.\n")

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 import lrdp.federation
+from federation.guards import Site, site
 from lrdp.cli import main
 from lrdp.errors import InvalidInput
 from lrdp.federation.wire.requirements import require_flower, require_torch
 from lrdp.federation.wire.sockets import listening
 from lrdp.ledger import parse_policy
-
-from .guards import Site, site
 
 Run = Callable[..., tuple[int, str]]
 

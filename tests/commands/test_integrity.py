@@ -76,10 +76,10 @@ def test_a_registry_is_made_filled_signed_and_verified(tmp_path, consortium):
 def test_a_registry_changes_only_with_a_new_signature(tmp_path, consortium):
     path = tmp_path / "registry.json"
     run("registry", "new", path, "--key", consortium)
-    run("registry", "add", path, member_card(tmp_path, "a"))
+    run("registry", "add", path, *(member_card(tmp_path, name) for name in "abc"))
     run("registry", "sign", path, "--key", consortium)
     assert run("registry", "verify", path).exit_code == 0
-    run("registry", "add", path, member_card(tmp_path, "b"))
+    run("registry", "add", path, member_card(tmp_path, "d"))
     failed(run("registry", "verify", path), NotVerified, "REGISTRY_REFUSED")
     failed(run("registry", "new", path, "--key", consortium), InvalidInput, "never overwritten")
 
@@ -87,7 +87,7 @@ def test_a_registry_changes_only_with_a_new_signature(tmp_path, consortium):
 def test_the_next_version_links_to_the_last(tmp_path, consortium):
     path, following = tmp_path / "registry.json", tmp_path / "next.json"
     run("registry", "new", path, "--key", consortium)
-    run("registry", "add", path, member_card(tmp_path, "a"), member_card(tmp_path, "b"))
+    run("registry", "add", path, *(member_card(tmp_path, name) for name in "abc"))
     first = json.loads(run("registry", "sign", path, "--key", consortium, "--json").stdout)
     assert run("registry", "new", following, "--key", consortium, "--after", path, "--first-round", 7).exit_code == 0
     replaced = run("registry", "add", following, member_card(tmp_path, "b", 1))
@@ -106,6 +106,32 @@ def test_nobody_else_signs_and_no_card_is_forged(tmp_path, consortium):
     forged = {**card(identity("a").member), "name": "b"}
     (tmp_path / "b.json").write_text(json.dumps(forged))
     failed(run("registry", "add", path, tmp_path / "b.json"), NotVerified, "not signed by their owner")
+
+
+@pytest.mark.parametrize("names", ["", "a", "ab"])
+def test_a_registry_too_small_for_any_round_is_not_signed(tmp_path, consortium, names):
+    path = tmp_path / "registry.json"
+    run("registry", "new", path, "--key", consortium)
+    if names:
+        run("registry", "add", path, *(member_card(tmp_path, name) for name in names))
+    before = path.read_bytes()
+    words = f"has {len(names)} of at least 3 members", "of two each could subtract itself", "nothing was signed"
+    failed(run("registry", "sign", path, "--key", consortium), InvalidInput, *words)
+    assert path.read_bytes() == before
+
+
+def test_only_the_same_consortium_goes_on_and_only_later(tmp_path, consortium):
+    path, following, other = tmp_path / "registry.json", tmp_path / "next.json", tmp_path / "other.pem"
+    run("registry", "new", path, "--key", consortium, "--first-round", 4)
+    run("registry", "add", path, *(member_card(tmp_path, name) for name in "abc"))
+    run("registry", "sign", path, "--key", consortium)
+    run("keys", "new", "other", "--out", other)
+    after = "registry", "new", following, "--after", path
+    failed(run(*after, "--key", other, "--first-round", 9), InvalidInput, "another key than --key")
+    failed(run(*after, "--key", consortium, "--first-round", 4), InvalidInput, "--first-round must be above 4")
+    failed(run(*after, "--key", consortium), InvalidInput, "got 0")
+    assert not following.exists()
+    assert run(*after, "--key", consortium, "--first-round", 5).exit_code == 0
 
 
 NO_REGISTRIES = [
@@ -169,6 +195,20 @@ def test_receipts_may_lie_in_a_directory(tmp_path):
     for index, line in enumerate(session_of(2)):
         (folder / f"{index:04d}").write_text(line)
     assert json.loads(run("verify", folder, "--unpinned", "--json").stdout)["rounds"] == 2
+
+
+def test_a_servers_own_folder_is_searched_for_its_receipts(tmp_path, receipts):
+    """Its keys, heads and failed attempts lie there too."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    receipts.rename(folder / "receipts-0123456789abcdef.txt")
+    for name in ("identity.pem", "heads.json", "attempts-0123456789abcdef.txt"):
+        (folder / name).write_text("no receipt")
+    assert json.loads(run("verify", folder, "--unpinned", "--json").stdout)["rounds"] == 3
+    (folder / "receipts-fedcba9876543210.txt").write_text("another session")
+    failed(
+        run("verify", folder, "--unpinned"), InvalidInput, "of 2 sessions", "name one of receipts-0123456789abcdef.txt"
+    )
 
 
 def test_a_receipt_that_fails_gives_round_reason_and_exit_code(receipts):

@@ -1,0 +1,209 @@
+"""Every command of the app, found by looking at it; and for each a line that works, and what its paths stand for.
+
+A command that is new, or a path that is, has no entry here, and a test says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from integrity.parties import federation, honest_round, identity
+from lrdp.cli import app
+from lrdp.integrity import history, keys
+from lrdp.integrity.cards import card
+from lrdp.ledger import ReceivedModel, Request
+from lrdp.ledger.starting import Home
+
+PIN = federation(4).session.registry.digest.hex()
+NOISE = bytes(range(256)) * 3
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a path stands for: each way to spoil it is a value in its place, with the exit code that follows."""
+
+    spoiled: Mapping[str, int]
+
+
+NOWHERE = {"nowhere": 2, "noise.bin/below": 2}
+
+
+def read(wrong: int, **more: int) -> Role:
+    """A file that is read; ``wrong`` is the exit code for one of another kind."""
+    return Role({**NOWHERE, "empty": 2, "noise.bin": wrong, "nothing.txt": wrong, **more})
+
+
+LEDGER = read(6)
+RECEIPTS = Role({**NOWHERE, "empty": 5, "noise.bin": 5, "nothing.txt": 5})
+SIGNED = read(5)
+PLAIN = read(2)
+HOME = Role({"nowhere": 2, "empty": 2, "noise.bin": 2})
+CHARGING = Role({"nowhere": 4, "empty": 4, "noise.bin": 4})
+WRITTEN = Role({"empty": 2, "noise.bin/below": 2, "nowhere/below": 2, "/proc/new": 2})
+NEW = Role({**WRITTEN.spoiled, "noise.bin": 2})
+MADE = Role({"noise.bin": 2, "noise.bin/below": 2, "/proc/new": 2})
+ELSEWHERE = Role({})
+"""Read by the task's or the study's own code: see tests/experiments and tests/commands/test_guard.py."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Words that work in :func:`world`, by parameter.
+
+    ``long`` if they take minutes, or go on until they are stopped; ``writes`` if they write to files.
+    """
+
+    given: Mapping[str, Any]
+    paths: Mapping[str, Role] = field(default_factory=dict)
+    long: bool = False
+    writes: bool = False
+
+
+CLIENT = {"dataset_size": 5000, "batch_size": 128, "steps": 10, "delta": 1e-5}
+PLACES = {"settings": PLAIN, "data": ELSEWHERE, "features": ELSEWHERE, "out": MADE}
+STUDY = Line({"out": "results", "jobs": 1, "quick": True}, PLACES, long=True)
+LINES = {
+    "epsilon": Line({**CLIENT, "noise_multiplier": 4}),
+    "calibrate": Line({**CLIENT, "epsilon": 2}),
+    "plan": Line(
+        {"dataset_size": 2000, "batch_size": 40, "rounds": 2, "local_steps": 2, "epsilon": 3, "delta": 1e-4},
+        {"plot": Role({"folder.svg": 2, "noise.bin/below.svg": 2, "/proc/new.svg": 2, "/proc/new/er.svg": 2})},
+        long=True,
+    ),
+    "check": Line({"name": "tiny:model"}, {"data": ELSEWHERE}),
+    "guard": Line(
+        {"policy": "home/policy.toml", "data": "nothing.txt", "socket": "guard.sock"},
+        {
+            "policy": Role({"nowhere": 2, "home/ledger.db": 2, "nowhere/policy.toml": 4, "noise.bin/policy.toml": 4}),
+            "data": Role(NOWHERE),
+            "socket": Role({"empty": 2, "noise.bin": 2, "noise.bin/below": 2, "nowhere/below": 2, "/proc/new": 2}),
+            "code": Role({"nowhere": 2, "noise.bin": 2}),
+        },
+        long=True,
+    ),
+    "init": Line(
+        {"folder": "new", "client": "c000", "rounds": 2, "local_steps": 2},
+        {"folder": Role({**MADE.spoiled, "home": 2}), "registry": SIGNED},
+        writes=True,
+    ),
+    "statement": Line(
+        {"folder": "home", "html": "page.html"}, {"path": LEDGER, "folder": HOME, "html": WRITTEN}, writes=True
+    ),
+    "verify": Line({"receipts": "receipts.txt", "pin": PIN}, {"receipts": RECEIPTS}),
+    "run": Line(
+        {"folder": "demonstration", "engine": "in-process"},
+        {"folder": Role({**MADE.spoiled, "empty": 2})},
+        long=True,
+    ),
+    "ledger show": Line({"folder": "home"}, {"path": LEDGER, "folder": HOME}),
+    "ledger verify": Line({"folder": "home"}, {"path": LEDGER, "folder": HOME, "head": PLAIN}),
+    "ledger export": Line({"path": "export.new", "folder": "home"}, {"path": NEW, "folder": CHARGING}, writes=True),
+    "ledger import": Line(
+        {"files": "export.txt", "fleet": "fleet.npz"},
+        {"files": LEDGER, "fleet": Role({**WRITTEN.spoiled, "noise.bin": 2})},
+        writes=True,
+    ),
+    "ledger adopt-head": Line(
+        {"head": "head.txt", "folder": "restored"},
+        {"head": PLAIN, "administrator_key": PLAIN, "folder": HOME},
+        writes=True,
+    ),
+    "ledger void": Line(
+        {"entry": 3, "reason": "power cut", "folder": "charged"},
+        {"administrator_key": PLAIN, "folder": CHARGING},
+        writes=True,
+    ),
+    "ledger rotate-key": Line({"folder": "home"}, {"folder": HOME}, writes=True),
+    "keys new": Line({"name": "hospital-1", "out": "hospital-1.pem"}, {"out": NEW}, writes=True),
+    "keys show": Line({"path": "office.pem"}, {"path": PLAIN}),
+    "registry new": Line(
+        {"path": "new.json", "key": "office.pem"}, {"path": NEW, "key": PLAIN, "after": SIGNED}, writes=True
+    ),
+    "registry add": Line({"path": "open.json", "cards": "card.json"}, {"path": SIGNED, "cards": SIGNED}, writes=True),
+    "registry sign": Line({"path": "open.json", "key": "office.pem"}, {"path": SIGNED, "key": PLAIN}, writes=True),
+    "registry verify": Line({"path": "registry.json"}, {"path": SIGNED}),
+    **{f"experiments {study}": STUDY for study in ("memory", "sensitivity", "noise", "hospitals", "utility")},
+}
+
+
+def commands() -> dict[str, Any]:
+    """Every command, by the words that call it."""
+    return {" ".join(words): command for words, command in _walk(typer.main.get_command(app))}
+
+
+def _walk(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _walk(inner, (*words, name))
+    if not hasattr(command, "commands"):
+        yield words, command
+
+
+def parameters(command: Any, kind: str) -> list[str]:
+    """The names of a command's parameters of a kind: Path, Int or Float."""
+    return [each.name for each in command.params if kind in type(each.type).__name__]
+
+
+def words(name: str, command: Any, given: Mapping[str, Any]) -> list[str]:
+    """As they are typed."""
+    typed = name.split()
+    for each in command.params:
+        if each.name in given:
+            value = given[each.name]
+            option = [] if each.param_type_name == "argument" else [each.opts[0]]
+            typed += option if value is True else [*option, str(value)]
+    return typed
+
+
+def world(folder: Path, run: Any) -> None:
+    """A folder with one of everything that the lines name; ``run`` runs a command in it, and must succeed."""
+    for name in ("empty", "folder.svg"):
+        (folder / name).mkdir()
+    (folder / "noise.bin").write_bytes(NOISE)
+    (folder / "nothing.txt").write_text("nothing of the kind\n")
+    (folder / "tiny.py").write_text("from torch import nn\nmodel = nn.Linear(2, 2)\n")
+    for name in ("home", "restored", "charged"):
+        run("init", "--folder", name, "--client", "c000", "--rounds", "2", "--local-steps", "2")
+    run("ledger", "export", "export.txt", "--folder", "home")
+    before = Home(folder=folder / "restored").ledger.read_bytes()
+    for name in ("restored", "charged"):
+        _charge(Home(folder=folder / name))
+    with Home(folder=folder / "restored").open() as ledger:
+        (folder / "head.txt").write_text(ledger.head().encode())
+    Home(folder=folder / "restored").ledger.write_bytes(before)
+    _consortium(folder, run)
+
+
+def _charge(home: Home) -> None:
+    with home.open() as ledger:
+        rule = ledger.policy.mechanism
+        ledger.charge(
+            Request(
+                run="run",
+                round=1,
+                model=ReceivedModel(digest="0" * 64, size=1, largest_weight=0.0),
+                config_digest="1" * 64,
+                mechanism=rule.costliest,
+                steps=1,
+                clip_norm=rule.clip_norm,
+            )
+        )
+
+
+def _consortium(folder: Path, run: Any) -> None:
+    keys.save(identity("office"), folder / "office.pem")
+    for name in ("c000", "c001", "c002", "c003"):
+        (folder / f"{name}.json").write_text(json.dumps(card(identity(name).member)))
+    (folder / "card.json").write_text(json.dumps(card(identity("c003").member)))
+    for path in ("open.json", "registry.json"):
+        run("registry", "new", path, "--key", "office.pem")
+        run("registry", "add", path, "c000.json", "c001.json", "c002.json")
+    run("registry", "sign", "registry.json", "--key", "office.pem")
+    parties = federation(4)
+    lines = [history.session_line(parties.session), history.receipt_line(honest_round(parties))]
+    (folder / "receipts.txt").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,31 @@
+"""Files that a command is told to read or write: what is wrong with one is a sentence, and what was there stays."""
+
+from pathlib import Path
+
+import pytest
+
+from lrdp.commands import paths
+from lrdp.errors import InvalidInput
+
+
+def test_a_file_is_read_within_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"abc\xff")
+    assert paths.read_text(path) == "abc\ufffd"
+    with pytest.raises(InvalidInput, match=r"text cannot be read: it has 4 bytes, and 3 is the most\."):
+        paths.read_text(path, 3)
+    with pytest.raises(InvalidInput, match="nowhere cannot be read: No such file or directory"):
+        paths.read_text(tmp_path / "nowhere")
+
+
+def test_what_is_there_is_replaced_whole_or_stays(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    paths.write_new(path, b"first")
+    with pytest.raises(InvalidInput, match="it is not overwritten"):
+        paths.write_new(path, b"second")
+    assert path.read_bytes() == b"first"
+    paths.replace(path, b"second")
+    assert path.read_bytes() == b"second"
+    with pytest.raises(InvalidInput, match=r"below cannot be written: .*; it is as it was"):
+        paths.replace(path / "below", b"third")
+    assert [each.name for each in tmp_path.iterdir()] == ["text"]
