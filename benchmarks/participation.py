@@ -86,7 +86,7 @@ def mismatches(consortium: Consortium, taken: Mapping[str, int]) -> tuple[int, l
             history: dict[Mechanism, int] = {policy.mechanism.costliest: steps} if steps else {}
             expected = books.choice.state(policy.budget.total, policy.budget.adjacency, history).spent.epsilon
             found_epsilon = ledger.answer().spent.epsilon
-            wrong += dict(books.history) != history or found_epsilon != expected
+            wrong += dict(books.charges.history) != history or found_epsilon != expected
             spent.append(found_epsilon)
     return wrong, spent
 

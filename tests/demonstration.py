@@ -61,7 +61,7 @@ def check_spending(shown: Demonstration, local_steps: int) -> None:
     for client in shown.summary["clients"]:
         home = shown.consortium.client(client["client"])
         with home.ledger() as ledger:
-            answer, charges = ledger.answer(), len(ledger.books.states)
+            answer, charges = ledger.answer(), len(ledger.books.charges.states)
         assert client["epsilon"] == answer.guaranteed.epsilon <= client["budget"]
         assert client["epsilon_fixed"] == answer.spent.epsilon
         # What was resent in a repeated round was not paid for again.

@@ -79,7 +79,7 @@ def test_each_client_is_charged_for_exactly_its_own_steps(tmp_path: Path) -> Non
         with place.consortium.client(name).ledger() as ledger:
             steps = taken.get(name, 0) * TRAINING.local_steps
             history: dict[Mechanism, int] = {ledger.policy.mechanism.costliest: steps} if steps else {}
-            assert dict(ledger.books.history) == history
+            assert dict(ledger.books.charges.history) == history
             tightest = RenyiAccountant(adjacency=ledger.policy.budget.adjacency).epsilon(history, 1e-5).epsilon
             assert tightest <= ledger.answer().spent.epsilon <= 8.0
 
@@ -286,7 +286,7 @@ def test_released_bytes_are_those_of_the_outbox(tmp_path: Path) -> None:
     place = world(tmp_path, 3, after=watch)
     place.run(2)
     with place.consortium.client("hospital-0").ledger() as ledger:
-        states = ledger.books.states
+        states = ledger.books.charges.states
         replies = [ledger.reply_of(charge) for charge in states]
         assert [reply.body for reply in replies if reply is not None] == sent
         assert set(states.values()) == {State.SENT}

@@ -55,7 +55,7 @@ def test_the_pages_client_survives_a_transport_that_dies(page: dict[str, Any], t
     with home.open() as ledger:
         page["send_what_was_ready"](ledger, partial(page["send"], post))
         assert post == [(waiting.body, waiting.head)]
-        assert list(ledger.books.states.values()) == [State.SENT]
+        assert list(ledger.books.charges.states.values()) == [State.SENT]
         assert ledger.unsent() == []
 
 

@@ -125,8 +125,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def books_and_model_agree(self) -> None:
         books = self.ledger.books
-        assert books.history == {STEP.with_noise(noise): count for noise, count in self.steps.items() if count}
-        assert books.states == {entry: state for made in self.charges.values() for entry, state in made}
+        assert books.charges.history == {STEP.with_noise(noise): count for noise, count in self.steps.items() if count}
+        assert books.charges.states == {entry: state for made in self.charges.values() for entry, state in made}
         assert self.ledger.answer().guaranteed.epsilon <= EPSILON
 
     def teardown(self) -> None:

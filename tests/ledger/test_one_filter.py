@@ -231,7 +231,7 @@ def test_a_lost_branch_of_a_slots_ledger_uses_up_slots_and_then_ends_it(tmp_path
     backup.replace(world.path)
     with world.open() as ledger:
         adopt_head(ledger, head, world.administrator)
-        assert ledger.books.history == {STEP: 78}
+        assert ledger.books.charges.history == {STEP: 78}
         assert ledger.answer().guaranteed == reserved, "what was lost fits the slots: they were paid for"
         round_trip(ledger, request(3))
         ledger.back_up(backup)
@@ -242,9 +242,12 @@ def test_a_lost_branch_of_a_slots_ledger_uses_up_slots_and_then_ends_it(tmp_path
     with world.open() as ledger:
         round_trip(ledger, request(6))
         adopt_head(ledger, head, world.administrator)
-        assert ledger.books.history[STEP] > 200
+        assert ledger.books.charges.history[STEP] > 200
         orders = RenyiFilter(
-            budget=ledger.books.budget, adjacency=ADD_REMOVE, weights=SPREAD.weights, history=ledger.books.history
+            budget=ledger.books.budget,
+            adjacency=ADD_REMOVE,
+            weights=SPREAD.weights,
+            history=ledger.books.charges.history,
         )
         assert ledger.answer().guaranteed.epsilon == orders.guaranteed.epsilon > reserved.epsilon
         with pytest.raises(BudgetExceeded):
@@ -265,7 +268,7 @@ def test_a_lost_branch_is_charged_as_a_step_that_dominates_every_policys(tmp_pat
         round_trip(ledger, request(1, mechanism=rare.rules.mechanism.costliest, steps=5))
     with often.open() as ledger:
         round_trip(ledger, request(2, mechanism=often.rules.mechanism.costliest, steps=5))
-        head, truth = ledger.head(), ledger.books.history
+        head, truth = ledger.head(), ledger.books.charges.history
     backup.replace(rare.path)
     with often.open() as ledger:
         adopted = adopt_head(ledger, head, rare.administrator)
@@ -273,4 +276,4 @@ def test_a_lost_branch_is_charged_as_a_step_that_dominates_every_policys(tmp_pat
         exact = RenyiAccountant(adjacency=ADD_REMOVE)
         for order in (1.5, 3.0, 8.0, 40.0):
             at = np.array([order])
-            assert exact.divergence(ledger.books.history, at) >= exact.divergence(truth, at)
+            assert exact.divergence(ledger.books.charges.history, at) >= exact.divergence(truth, at)

@@ -24,7 +24,7 @@ def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) ->
     """
     books = ledger.books
     _check_administrator(books, administrator)
-    state = books.states.get(charge)
+    state = books.charges.states.get(charge)
     if state is not State.RESERVED:
         raise InvalidInput(
             f"entry {charge} must be a charge without a reply, and is {state.value if state else 'no charge'}: what "

@@ -44,7 +44,7 @@ class Decision:
 
 def decide(books: Books, policy: Policy, request: Request) -> Decision:
     """Admit or refuse; the first objection found is the one given."""
-    if request.key in books.answered:
+    if request.key in books.charges.answered:
         return Decision(sentence=f"round {request.round} was answered: its stored bytes are sent again, at no cost.")
     objection = _suspension(books) or policy_objection(policy, request) or _recharge(books, request)
     if objection is None:
@@ -144,7 +144,7 @@ def _suspension(books: Books) -> Objection | None:
 
 
 def _recharge(books: Books, request: Request) -> Objection | None:
-    made = books.charges_in(request.full_name, request.round)
+    made = books.charges.charges_in(request.full_name, request.round)
     if made < MOST_CHARGES_PER_ROUND:
         return None
     return Refusal.RECHARGE, (
@@ -158,7 +158,7 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
     charge = (request.mechanism, request.steps)
     adjacency = books.opened.adjacency
     total = tighter(books.budget, policy.budget.total)
-    after = books.choice.admit(total, adjacency, books.history, charge)
+    after = books.choice.admit(total, adjacency, books.charges.history, charge)
     if not (after.admitted and after.guaranteed.epsilon <= total.epsilon):
         return Decision(
             refusal=Refusal.BUDGET,
@@ -170,7 +170,7 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
     share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
     if share.epsilon >= total.epsilon:
         return Decision(after=after)
-    quota = books.choice.for_runs().admit(share, adjacency, books.history_of(request.payer), charge)
+    quota = books.choice.for_runs().admit(share, adjacency, books.charges.history_of(request.payer), charge)
     if not (quota.admitted and quota.guaranteed.epsilon <= share.epsilon):
         return Decision(
             refusal=Refusal.RUN_QUOTA,

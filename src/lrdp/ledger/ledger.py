@@ -107,7 +107,7 @@ class Ledger:
         """ε guaranteed and ε spent, recomputed from the entries."""
         books = self.books
         return books.choice.state(
-            tighter(books.budget, self.policy.budget.total), books.opened.adjacency, books.history
+            tighter(books.budget, self.policy.budget.total), books.opened.adjacency, books.charges.history
         )
 
     def charge(self, request: Request) -> Receipt:
@@ -146,7 +146,7 @@ class Ledger:
         if not receipt.redeemed:
             raise ReceiptRefused(f"the receipt of entry {receipt.entry} was not redeemed: nothing was trained on it.")
         with self._journal.transaction() as books:
-            state, charge = books.states.get(receipt.entry), books.unanswered(receipt.entry)
+            state, charge = books.charges.states.get(receipt.entry), books.charges.unanswered(receipt.entry)
             if state is None or (charge is not None and charge.key != receipt.request_key):
                 raise ReceiptRefused(
                     f"entry {receipt.entry} is not the charge of this receipt: it is of another ledger."
@@ -165,7 +165,7 @@ class Ledger:
     def sent(self, reply: Reply) -> None:
         """Record that the reply left; saying so twice changes nothing."""
         with self._journal.transaction() as books:
-            state = books.states.get(reply.charge)
+            state = books.charges.states.get(reply.charge)
             if state is State.READY:
                 self._journal.record(events.Sent(self._clock(), reply.charge))
         if state not in (State.READY, State.SENT):
@@ -176,18 +176,18 @@ class Ledger:
     def reply_to(self, request: Request) -> Reply | None:
         """The stored reply to a request asked again; None where none is stored (any more)."""
         with self._journal.moment() as books:
-            charge = books.answered.get(request.key)
+            charge = books.charges.answered.get(request.key)
             return None if charge is None else stored_reply(self._store, books, charge)
 
     def reply_of(self, charge: int) -> Reply | None:
         """The stored reply to a charge; None where none is stored (any more)."""
         with self._journal.moment() as books:
-            return stored_reply(self._store, books, charge) if charge in books.replies else None
+            return stored_reply(self._store, books, charge) if charge in books.charges.replies else None
 
     def unsent(self) -> list[Reply]:
         """The replies that were ready when the process died."""
         with self._journal.moment() as books:
-            ready = [charge for charge, state in books.states.items() if state is State.READY]
+            ready = [charge for charge, state in books.charges.states.items() if state is State.READY]
             replies = [stored_reply(self._store, books, charge) for charge in ready]
         return [reply for reply in replies if reply is not None]
 
@@ -235,7 +235,7 @@ class Ledger:
 
     def _decline(self, books: Books, request: Request, refusal: Refusal, sentence: str) -> None:
         """Write a refusal in full, or count it: a server that invents requests must not fill the disk."""
-        listed, total = books.refusals.since(len(books.states))
+        listed, total = books.refusals.since(len(books.charges.states))
         if listed < MOST_LISTED:
             self._journal.record(records.declined(request, refusal, sentence, self._clock()))
             return

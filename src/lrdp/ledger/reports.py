@@ -84,7 +84,7 @@ class Report(NamedTuple):
 def report_of(books: Books) -> Report:
     """What the books say, as a report."""
     rule = parse_policy(books.policies[-1].text, source="policy.toml").mechanism
-    last = books.newest_charge
+    last = books.charges.newest
     following: dict[Mechanism, int]
     following = {last.mechanism: last.steps} if last else {rule.costliest: rule.max_steps_per_round}
     opened = books.opened
@@ -98,7 +98,7 @@ def report_of(books: Books) -> Report:
         epsilon=opened.epsilon,
         delta=opened.delta,
         filter=opened.filter,
-        history=books.history,
+        history=books.charges.history,
         following=following,
         opening_key=opened.client_key,
         successors=tuple(books.successors),

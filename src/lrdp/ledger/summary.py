@@ -104,7 +104,7 @@ def summarize(books: Books) -> Summary:
     """Recompute every figure."""
     policy = parse_policy(books.policies[-1].text, source="policy.toml")
     accountant = _accountant(books)
-    answer = books.choice.state(books.budget, books.opened.adjacency, books.history)
+    answer = books.choice.state(books.budget, books.opened.adjacency, books.charges.history)
     return Summary(
         policy=policy,
         client=books.opened.client,
@@ -115,14 +115,16 @@ def summarize(books: Books) -> Summary:
         accountant=f"{books.choice.accountant} lrdp/{__version__}",
         guaranteed=answer.guaranteed,
         spent=answer.spent,
-        spent_elsewhere=_elsewhere(accountant, books.history, books.budget.delta),
-        without_voids=books.choice.state(books.budget, books.opened.adjacency, _merged(books.history, books.voided)),
-        recorded=books.newest_charge,
-        history=books.history,
-        clip_norms=tuple(sorted(books.clip_norms)),
-        states=Counter(books.states.values()),
+        spent_elsewhere=_elsewhere(accountant, books.charges.history, books.budget.delta),
+        without_voids=books.choice.state(
+            books.budget, books.opened.adjacency, _merged(books.charges.history, books.charges.voided)
+        ),
+        recorded=books.charges.newest,
+        history=books.charges.history,
+        clip_norms=tuple(sorted(books.charges.clip_norms)),
+        states=Counter(books.charges.states.values()),
         refusals=dict(books.refusals.by_reason),
-        runs=books.runs,
+        runs=books.charges.runs,
         adopted=len(books.adopted),
         suspended=books.suspended is not None,
         rounds_left=rounds_left(books, policy),
@@ -136,7 +138,7 @@ def rounds_left(books: Books, policy: Policy) -> int:
     """Rounds like the last one that the filter would still admit; before the first, rounds of the costliest kind."""
     if books.suspended is not None:
         return 0
-    last, rule = books.newest_charge, policy.mechanism
+    last, rule = books.charges.newest, policy.mechanism
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
     budget = tighter(books.budget, policy.budget.total)
     low, high = 0, 1
@@ -149,7 +151,7 @@ def rounds_left(books: Books, policy: Policy) -> int:
 
 
 def _fits(books: Books, budget: Budget, mechanism: Mechanism, steps: int) -> bool:
-    answer = books.choice.admit(budget, books.opened.adjacency, books.history, (mechanism, steps))
+    answer = books.choice.admit(budget, books.opened.adjacency, books.charges.history, (mechanism, steps))
     return answer.admitted and answer.guaranteed.epsilon <= budget.epsilon
 
 

@@ -7,10 +7,11 @@ can hold the tab that separates fields.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from functools import lru_cache
-from typing import Any, Final
+from enum import Enum
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from lrdp.accounting import (
@@ -102,6 +103,38 @@ def decode_mechanism(text: str) -> Mechanism:
         return kind(**{key: _READERS[types[key]](value) for key, value in values.items()})
     except OverflowError:
         raise InvalidInput(f"a {name} mechanism has a number beyond every limit.") from None
+
+
+class Field(NamedTuple):
+    """How one field of a line is written, and how a column of them is read, one for each line."""
+
+    write: Callable[[Any], str]
+    read: Callable[[Sequence[str]], Iterable[Any]]
+
+
+def _field(write: Callable[[Any], str], read: Callable[[str], Any]) -> Field:
+    return Field(write, partial(map, read))
+
+
+def _decode_floats(column: Sequence[str]) -> Iterable[float]:
+    within(max(column, key=len), _LONGEST_FLOAT)
+    return map(float.fromhex, column)
+
+
+def _decode_words(column: Sequence[str]) -> Sequence[str]:
+    """Most are written as they are, and none is longer than its line."""
+    return list(map(decode_word, column)) if "%" in "".join(column) else column
+
+
+def one_of(kind: type[Enum]) -> Field:
+    """A member of an enumeration, by its value."""
+    return _field(lambda member: str(member.value), kind)
+
+
+WHOLE: Final = _field(lambda value: str(int(value)), int)
+FLOAT: Final = Field(encode_float, _decode_floats)
+WORD: Final = Field(encode_word, _decode_words)
+MECHANISM: Final = _field(encode_mechanism, decode_mechanism)
 
 
 def encode_history(history: History) -> str:
