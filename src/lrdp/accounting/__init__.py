@@ -26,6 +26,7 @@ from lrdp.accounting.filters import SPREAD, Filter, FilterAnswer, RenyiFilter, R
 from lrdp.accounting.fleet import FLEET_CHUNK, Fleet
 from lrdp.accounting.mechanisms import (
     CLIP_HEADROOM,
+    MECHANISMS,
     Adjacency,
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
@@ -34,12 +35,14 @@ from lrdp.accounting.mechanisms import (
     PoissonGaussian,
     SampledGaussian,
     TruncatedPoissonGaussian,
+    costliest_of,
 )
 from lrdp.accounting.planning import Option, Plan, Training, options, recipes
 
 __all__ = [
     "CLIP_HEADROOM",
     "FLEET_CHUNK",
+    "MECHANISMS",
     "SPREAD",
     "Accountant",
     "Adjacency",
@@ -68,6 +71,7 @@ __all__ = [
     "TruncatedPoissonGaussian",
     "checked_history",
     "checked_weights",
+    "costliest_of",
     "least_noise",
     "most_rounds",
     "options",

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from lrdp.accounting import Adjacency, Mechanism
 from lrdp.errors import InvalidInput
 from lrdp.ledger.refusals import Refusal
-from lrdp.ledger.texts import FLOAT, LONGEST_LINE, MECHANISM, WHOLE, WORD, Field, one_of
+from lrdp.ledger.texts import FLOAT, LONGEST_LINE, MECHANISM, WHOLE, WORD, Spelling, one_of
 
 FORMAT: Final = "1"
 _MOST_FIELDS: Final = 16
@@ -135,7 +135,7 @@ class Rotated(NamedTuple):
 Event = Opened | PolicySet | Reserved | ReplyReady | Sent | Declined | Unlisted | Voided | Suspended | Adopted | Rotated
 
 _CLOCK, _CHARGE, _REFUSAL = WHOLE, WHOLE, one_of(Refusal)
-FORMS: Final[dict[str, tuple[type[Event], tuple[Field, ...]]]] = {
+FORMS: Final[dict[str, tuple[type[Event], tuple[Spelling, ...]]]] = {
     "OPENED": (
         Opened,
         (_CLOCK, WORD, WORD, WORD, WORD, WHOLE, one_of(Adjacency), FLOAT, FLOAT, WORD, WORD, WORD),
