@@ -85,7 +85,7 @@ def found() -> set[str]:
 
 
 ELSEWHERE: Mapping[str, str] = {
-    "accounting.filters.readings": "what filters say, no bytes",
+    "accounting.filter_rules.readings": "what filters say, no bytes",
     "codec.formats.Format.read": "a part of Format.decode",
     "commands.experiments.read_changes": "read_toml, on the command line",
     "commands.settings.read_settings": "read_toml, on the command line",
@@ -311,8 +311,6 @@ def _ledger() -> dict[str, Decoder]:
     }
     inner = {
         "choice.decode_choice": (as_text(choice.decode_choice), books.opened.filter.encode()),
-        "choice.OrdersChoice.decode": (as_text(choice.OrdersChoice.decode), b"0x1p+1=0x1p+0"),
-        "choice.SlotsChoice.decode": (as_text(choice.SlotsChoice.decode), b"3*" + mechanism),
         "texts.decode_float": (as_text(encoding.decode_float), b"0x1p+0"),
         "texts.decode_word": (as_text(encoding.decode_word), b"a%20b"),
         "texts.decode_history": (as_text(encoding.decode_history), b"3*" + mechanism),

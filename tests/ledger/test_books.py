@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.worlds import STEP, policy
+from lrdp.accounting import SPREAD, RenyiOrders
 from lrdp.errors import LedgerDamaged, LedgerUnwritable
 from lrdp.ledger import Refusal, SigningKey, events, records
 from lrdp.ledger.books import Books, Entry
 from lrdp.ledger.chain import GENESIS, link
-from lrdp.ledger.choice import SPREAD
 
 RULES, KEY = policy(), SigningKey.generate().public
 BEGINNING: list[events.Event] = [
-    records.opening(RULES, KEY, KEY, SPREAD, 7),
+    records.opening(RULES, KEY, KEY, RenyiOrders(weights=SPREAD), 7),
     events.PolicySet(7, RULES.digest, RULES.text),
 ]
 RUNS = ["run-1", "Über\tlauf", "%"]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ledger.worlds import STEP, World, digest, exhaust, policy, request, round_trip, trained
-from lrdp.accounting import FixedSizeGaussian
+from lrdp.accounting import FixedSizeGaussian, RenyiOrders, ReservedSlots
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, InvalidInput, LedgerUnwritable, PolicyRefused, ReceiptRefused
-from lrdp.ledger import Ledger, OrdersChoice, Refusal, Reply, Request, SigningKey, SlotsChoice, State, void
+from lrdp.ledger import Ledger, Refusal, Reply, Request, SigningKey, State, void
 from lrdp.ledger.store import Store
 
 
@@ -197,7 +197,7 @@ def test_an_administrator_voids_a_charge_and_history_stays(world: World) -> None
 
 def test_slots_are_used_up_and_nothing_beyond_them(tmp_path: Path) -> None:
     world = World(folder=tmp_path, rules=policy(per_run_epsilon="8.0"))
-    with world.create(choice=SlotsChoice(slots={STEP: 100})) as ledger:
+    with world.create(rule=ReservedSlots(slots={STEP: 100})) as ledger:
         reserved = ledger.answer().guaranteed.epsilon
         round_trip(ledger, request(1, steps=60))
         with pytest.raises(BudgetExceeded):
@@ -211,14 +211,14 @@ def test_slots_are_used_up_and_nothing_beyond_them(tmp_path: Path) -> None:
 
 def test_slots_above_the_budget_are_not_opened(world: World) -> None:
     with pytest.raises(InvalidInput, match="nothing was opened"):
-        world.create(choice=SlotsChoice(slots={STEP: 10**6}))
+        world.create(rule=ReservedSlots(slots={STEP: 10**6}))
     assert not world.path.exists()
 
 
 def test_a_committed_order_is_kept_for_good(world: World) -> None:
     rule = world.rules.budget
-    choice = OrdersChoice.committed(rule.total, rule.adjacency, {STEP: 2000})
-    world.create(choice=choice).close()
+    choice = RenyiOrders.committed(rule.total, rule.adjacency, {STEP: 2000})
+    world.create(rule=choice).close()
     with world.open() as ledger:
         ledger.charge(request())
         assert [ledger.answer().guaranteed.order] == list(choice.weights)

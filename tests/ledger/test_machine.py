@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ledger.worlds import STEP, World, policy, request
-from lrdp.accounting import Adjacency, Mechanism, RenyiFilter
+from lrdp.accounting import Adjacency, Filter, Mechanism, RenyiOrders
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, PolicyRefused
 from lrdp.ledger import Receipt, Reply, State, void
 from lrdp.ledger.choice import decode_choice
@@ -70,8 +70,8 @@ class LedgerMachine(RuleBasedStateMachine):
         """An independent filter, charged with the model's own sum; the run's share is the whole budget."""
         budget = self.world.rules.budget.total
         history: dict[Mechanism, int] = {STEP.with_noise(key): count for key, count in self.steps.items() if count}
-        weights = self.filter.weights  # type: ignore[attr-defined]
-        before = RenyiFilter(budget=budget, adjacency=Adjacency.ADD_REMOVE, weights=weights, history=history)
+        orders = RenyiOrders(weights=self.filter.weights)  # type: ignore[attr-defined]
+        before = Filter(rule=orders, budget=budget, adjacency=Adjacency.ADD_REMOVE, history=history)
         return before.charge(STEP.with_noise(noise), steps)[1].admitted
 
     @rule()

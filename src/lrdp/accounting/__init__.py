@@ -22,7 +22,8 @@ from lrdp.accounting.accountants import (
     checked_history,
 )
 from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
-from lrdp.accounting.filters import SPREAD, Filter, FilterAnswer, RenyiFilter, ReservedSlots, checked_weights, readings
+from lrdp.accounting.filter_rules import SPREAD, FilterRule, RenyiOrders, ReservedSlots, readings
+from lrdp.accounting.filters import Filter, FilterAnswer
 from lrdp.accounting.fleet import FLEET_CHUNK, Fleet
 from lrdp.accounting.mechanisms import (
     CLIP_HEADROOM,
@@ -50,6 +51,7 @@ __all__ = [
     "Calibrated",
     "Filter",
     "FilterAnswer",
+    "FilterRule",
     "FixedSizeGaussian",
     "FixedSizeWithReplacementGaussian",
     "Fleet",
@@ -62,7 +64,7 @@ __all__ = [
     "PoissonGaussian",
     "PrivacySpent",
     "RenyiAccountant",
-    "RenyiFilter",
+    "RenyiOrders",
     "ReservedSlots",
     "SampledGaussian",
     "SteadyAccountant",
@@ -70,7 +72,6 @@ __all__ = [
     "Training",
     "TruncatedPoissonGaussian",
     "checked_history",
-    "checked_weights",
     "costliest_of",
     "least_noise",
     "most_rounds",

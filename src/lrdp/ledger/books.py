@@ -10,12 +10,12 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 
-from lrdp.accounting import Budget, Mechanism
+from lrdp.accounting import Budget, Filter, FilterRule, Mechanism
 from lrdp.errors import InvalidInput, LedgerDamaged
 from lrdp.ledger import events
 from lrdp.ledger.chain import GENESIS, broken
 from lrdp.ledger.charges import Charges
-from lrdp.ledger.choice import FilterChoice, decode_choice
+from lrdp.ledger.choice import decode_choice
 from lrdp.ledger.heads import Head, Successor, rotation_message
 from lrdp.ledger.key_files import is_signed
 from lrdp.ledger.tallies import RefusalTally
@@ -42,7 +42,7 @@ class Books:
         self.charges = Charges()
         self.steps_at = array("q")
         self.opened: events.Opened
-        self.choice: FilterChoice
+        self.rule: FilterRule
         self.policies: list[events.PolicySet] = []
         self.refusals = RefusalTally()
         self.suspended: Head | None = None
@@ -71,6 +71,10 @@ class Books:
     @property
     def budget(self) -> Budget:
         return Budget(epsilon=self.opened.epsilon, delta=self.opened.delta)
+
+    def filter(self, budget: Budget) -> Filter:
+        """What decides whether a charge fits a budget on top of all that counts: every figure is read from it."""
+        return Filter(rule=self.rule, budget=budget, adjacency=self.opened.adjacency, history=self.charges.history)
 
     @property
     def client_key(self) -> str:
@@ -153,7 +157,7 @@ class Books:
     def _open(self, _seq: int, event: events.Opened) -> None:
         if event.format != events.FORMAT:
             raise ValueError(f"its format is {event.format!r}, this version reads {events.FORMAT}")
-        self.opened, self.choice = event, decode_choice(event.filter)
+        self.opened, self.rule = event, decode_choice(event.filter)
 
     def _void(self, _seq: int, event: events.Voided) -> None:
         self.charges.take_back(event.charge)

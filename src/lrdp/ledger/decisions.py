@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lrdp.accounting import Budget, FilterAnswer, Mechanism
@@ -126,10 +126,8 @@ def _recharge(books: Books, request: Request) -> Objection | None:
 
 def _admit(books: Books, policy: Policy, request: Request) -> Decision:
     """The global budget first, then the run's share of it; every comparison fails closed on a NaN."""
-    charge = (request.mechanism, request.steps)
-    adjacency = books.opened.adjacency
     total = tighter(books.budget, policy.budget.total)
-    after = books.choice.admit(total, adjacency, books.charges.history, charge)
+    _, after = books.filter(total).charge(request.mechanism, request.steps)
     if not (after.admitted and after.guaranteed.epsilon <= total.epsilon):
         return Decision(
             refusal=Refusal.BUDGET,
@@ -141,7 +139,8 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
     share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
     if share.epsilon >= total.epsilon:
         return Decision(after=after)
-    quota = books.choice.for_runs().admit(share, adjacency, books.charges.history_of(request.payer), charge)
+    own = replace(books.filter(share), rule=books.rule.for_shares(), history=books.charges.history_of(request.payer))
+    _, quota = own.charge(request.mechanism, request.steps)
     if not (quota.admitted and quota.guaranteed.epsilon <= share.epsilon):
         return Decision(
             refusal=Refusal.RUN_QUOTA,

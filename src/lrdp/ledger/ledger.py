@@ -13,13 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from lrdp.accounting import FilterAnswer
+from lrdp.accounting import Filter, FilterAnswer, FilterRule, RenyiOrders
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused, ReceiptRefused
 from lrdp.figures import AtMost
 from lrdp.ledger import events, records
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.choice import FilterChoice, OrdersChoice
 from lrdp.ledger.decisions import decide, tighter
 from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.journal import Journal
@@ -49,23 +48,23 @@ class Ledger:
 
     @classmethod
     def create(
-        cls, path: Path, *, policy: Policy, key: SigningKey, administrator: str, choice: FilterChoice | None = None
+        cls, path: Path, *, policy: Policy, key: SigningKey, administrator: str, rule: FilterRule | None = None
     ) -> Ledger:
         """Open the budget of a new data set; ``administrator`` is the public half of the administrator's key.
 
-        Without a ``choice`` the filter is hedged around the policy's costliest step.
+        Without a ``rule`` the filter is hedged around the policy's costliest step.
         """
-        rule = policy.budget
-        choice = choice or OrdersChoice.hedged(rule.total, rule.adjacency, policy.mechanism.costliest)
-        state = choice.state(rule.total, rule.adjacency, {})
-        if not state.guaranteed.epsilon <= rule.total.epsilon:
+        budget, adjacency = policy.budget.total, policy.budget.adjacency
+        rule = rule or RenyiOrders.hedged(budget, adjacency, policy.mechanism.costliest)
+        paid = Filter(rule=rule, budget=budget, adjacency=adjacency).guaranteed
+        if not paid.epsilon <= budget.epsilon:
             raise InvalidInput(
-                f"the slots cost ε={AtMost(state.guaranteed.epsilon)}, above the budget of {rule.total.epsilon}: "
+                f"the slots cost ε={AtMost(paid.epsilon)}, above the budget of {budget.epsilon}: "
                 f"nothing was opened; take fewer slots or more noise."
             )
         ledger = cls(store=Store.create(path), policy=policy, key=key)
         with ledger._journal.transaction():
-            ledger._journal.record(records.opening(policy, key.public, administrator, choice, system_clock()))
+            ledger._journal.record(records.opening(policy, key.public, administrator, rule, system_clock()))
             ledger._journal.record(events.PolicySet(system_clock(), policy.digest, policy.text))
         return ledger
 
@@ -106,9 +105,7 @@ class Ledger:
     def answer(self) -> FilterAnswer:
         """ε guaranteed and ε spent, recomputed from the entries."""
         books = self.books
-        return books.choice.state(
-            tighter(books.budget, self.policy.budget.total), books.opened.adjacency, books.charges.history
-        )
+        return books.filter(tighter(books.budget, self.policy.budget.total)).answer()
 
     def charge(self, request: Request) -> Receipt:
         """Pay for a request; when this returns, the charge is on disk.
@@ -126,7 +123,7 @@ class Ledger:
             if decision.after is not None:
                 self._record_unlisted()
                 self._journal.record(
-                    records.reservation(request, decision.after, books.choice.accountant, self._clock())
+                    records.reservation(request, decision.after, books.rule.accountant.name, self._clock())
                 )
             elif decision.refusal and (request.key, decision.refusal) not in books.refusals.listed:
                 self._decline(books, request, decision.refusal, decision.sentence)

@@ -111,6 +111,7 @@ class Mechanism:
         Guarantees: with None, this step's pair dominates that of ``asked`` under every adjacency that has a bound
         (docs/accounting.md, *Costlier and cheaper steps*).
         """
+        limits.derived_from("asked", asked, Mechanism)
         if type(asked) is not type(self) or not self.bounds:
             return "name"
         kept = (bound.side.keeps(getattr(asked, field), getattr(self, field)) for field, bound in self.bounds.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
+from lrdp import limits
 from lrdp.accounting.mechanisms.base import Mechanism
 from lrdp.accounting.mechanisms.fixed_size import FixedSizeGaussian
 from lrdp.accounting.mechanisms.gaussian import Gaussian
@@ -22,7 +23,7 @@ def costliest_of(steps: Iterable[Mechanism]) -> Mechanism:
     Raises:
         Unsupported: where no such step is proved for one of them.
     """
-    kinds = set(steps)
+    kinds = {limits.derived_from("step", step, Mechanism) for step in steps}
     if not kinds:
         raise InvalidInput("steps must hold at least one step, got none: there is nothing to cost more than.")
     if len(kinds) == 1:
