@@ -99,4 +99,4 @@ def check_exhausted(shown: Demonstration, name: str, charges: int) -> None:
     assert shown.attempts[refusing]["refused"][name] == "budget"
     assert all(name not in attempt["participants"] for attempt in shown.attempts[refusing:])
     assert shown.client(name)["refusals"] == {"budget": 1}
-    assert len(shown.books(name).states) == charges
+    assert len(shown.books(name).charges.states) == charges

@@ -194,8 +194,11 @@ FOR_OTHER_ROOMS = {
 # Internal to the fleet's view, made of arrays that the fleet itself made.
 WITHOUT_SPECIMEN = {"Fleet.curves", "Fleet.divergences", "SampledGaussian.dominating_pair"}
 WITHOUT_SPECIMEN |= {"RenyiOrders.accountant", "ReservedSlots.accountant"} | {  # a class, and
-    f"{kind.__name__}.varied"
-    for kind in (SampledGaussian, *MECHANISMS.values())  # a new value, checked at its birth
+    f"{name}.varied"
+    for name in [
+        "SampledGaussian",
+        *(kind.__name__ for kind in MECHANISMS.values()),
+    ]  # a new value, checked at its birth
 }
 FREE = {(name, text) for name in ("Policy", "Policy.where") for text in (*NO_FIGURE, "task", "key")} | {
     ("costliest_of", "steps"),  # any number of them, each checked

@@ -10,7 +10,7 @@ import demonstration as shown_by
 from demonstration import demonstration
 from lrdp.cli import main
 from lrdp.commands import run
-from lrdp.ledger.books import State
+from lrdp.ledger.charges import State
 
 pytest.importorskip("flwr")
 

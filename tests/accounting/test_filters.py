@@ -224,6 +224,7 @@ def test_on_plan_the_committed_order_costs_nothing_and_past_it_nothing_is_admitt
     planned = RenyiAccountant(adjacency=ADD_REMOVE).epsilon(plan, 1e-5)
     budget = Budget(epsilon=planned.epsilon * (1 + 1e-12), delta=1e-5)
     state = Filter.committed(budget, ADD_REMOVE, plan)
+    assert planned.order is not None
     assert state.rule == RenyiOrders(weights={planned.order: 1.0})
     for mechanism, steps in plan.items():
         for _ in range(10):

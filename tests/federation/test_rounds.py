@@ -36,7 +36,7 @@ from lrdp.training import verification
 
 
 def charges(place: World, name: str) -> int:
-    return len(place.books(name).states)
+    return len(place.books(name).charges.states)
 
 
 def test_everybody_trains_pays_and_verifies_and_an_auditor_agrees(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_what_the_policy_forbids_is_declined_with_its_reason_and_costs_nothing(
 def test_a_stricter_order_is_obeyed(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
     place.run(1, order=Order(steps=2, batch_size=4, noise_multiplier=20.0, clip_norm=0.5, learning_rate=0.01))
-    ((mechanism, steps),) = place.books("hospital-0").history.items()
+    ((mechanism, steps),) = place.books("hospital-0").charges.history.items()
     assert isinstance(mechanism, SampledGaussian)
     assert (steps, mechanism.batch_size, mechanism.noise_multiplier) == (2, 4, 20.0)
 
@@ -237,7 +237,7 @@ def test_a_stricter_order_is_obeyed(tmp_path: Path) -> None:
 def test_flower_train_config_is_an_order(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
     place.strategy().start(place.grid, initial(), num_rounds=1, timeout=5, train_config=ConfigRecord({"steps": 1}))
-    assert list(place.books("hospital-0").history.values()) == [1]
+    assert list(place.books("hospital-0").charges.history.values()) == [1]
     with pytest.raises(InvalidInput, match="an order has no local_epochs"):
         place.strategy().start(place.grid, initial(), num_rounds=1, train_config=ConfigRecord({"local-epochs": 1}))
 

@@ -139,7 +139,11 @@ def as_read(entries: list[Entry]) -> object:
 
 
 def one_by_one(entries: list[Entry]) -> object:
-    return outcome(lambda books: [books.append(*entry) for entry in entries] and None)
+    def fold(books: Books) -> None:
+        for entry in entries:
+            books.append(*entry)
+
+    return outcome(fold)
 
 
 @given(entries=st.one_of(ledgers().map(chained), rewritten(), damaged()), batch=st.sampled_from([1024, 40]))

@@ -185,7 +185,7 @@ def test_beyond_the_slots_the_orders_fixed_in_advance_are_read_over_all_that_was
         answer = after.answer()
         assert answer.guaranteed.epsilon == max(reserved, orders.guaranteed.epsilon)
         assert answer.guaranteed.epsilon >= answer.spent.epsilon
-        assert not beyond.charge(QUIET, 1)[1].admitted
+        assert not after.charge(QUIET, 1)[1].admitted
 
 
 def test_a_step_without_a_renyi_bound_beyond_its_slots_has_no_figure_and_no_error() -> None:
