@@ -40,7 +40,31 @@ def system_clock() -> int:
 
 
 class Ledger:
-    """One data set's books, open for charging under a policy. Use one per thread; processes may share the file."""
+    """One data set's books, open for charging under a policy. Use one per thread; processes may share the file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from lrdp.accounting import Budget, Training
+    >>> from lrdp.ledger import Holder, Home, ReceivedModel, open_budget, write_policy
+    >>> plan = Training(
+    ...     dataset_size=5000, batch_size=128, rounds=50, local_steps=10, budget=Budget(epsilon=4.0, delta=1e-6)
+    ... )
+    >>> with TemporaryDirectory() as folder:
+    ...     home = Home(folder=Path(folder))
+    ...     write_policy(home, Holder(client="hospital-a", unit="patient", max_rows_per_unit=1), plan)
+    ...     with open_budget(home, plan_rounds=50) as ledger:
+    ...         request = Request(
+    ...             run="run-1",
+    ...             round=1,
+    ...             model=ReceivedModel(digest="0" * 64, size=1000, largest_weight=0.5),
+    ...             config_digest="1" * 64,
+    ...             mechanism=ledger.policy.mechanism.costliest,
+    ...             steps=10,
+    ...             clip_norm=1.0,
+    ...         )
+    ...         receipt = ledger.charge(request)
+    ...         receipt.steps, ledger.books.charges.steps, 0 < ledger.answer().guaranteed.epsilon < 4
+    (10, 10, True)
+    """
 
     def __init__(self, *, store: Store, policy: Policy, key: SigningKey, clock: Clock = system_clock) -> None:
         self._store, self.policy, self._key, self._clock = store, policy, key, clock

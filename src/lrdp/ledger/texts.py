@@ -6,13 +6,13 @@ can hold the tab that separates fields.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
+from lrdp import codec
 from lrdp.accounting import MECHANISMS, History, Mechanism
 from lrdp.errors import InvalidInput
 
@@ -21,7 +21,7 @@ LONGEST_LINE: Final = 1 << 20
 _LONGEST_TERM: Final = 1024
 _LONGEST_FLOAT: Final = 64
 _MOST_TERMS: Final = 1 << 14
-_SAFE: Final = " ()[],:;=+-*/._'<>"
+_WORD: Final = codec.word(LONGEST_LINE)
 
 
 def within(text: str, most: int) -> str:
@@ -33,7 +33,7 @@ def within(text: str, most: int) -> str:
 
 def encode_float(value: float) -> str:
     """Exactly, in hexadecimal; what is not a number is written as infinity, which no budget admits."""
-    return (math.inf if math.isnan(value) else float(value)).hex()
+    return codec.HEXADECIMAL.write(value)
 
 
 def decode_float(text: str) -> float:
@@ -46,7 +46,7 @@ def decode_float(text: str) -> float:
 
 def encode_word(text: str) -> str:
     """Any text, without tabs or line ends."""
-    return quote(text, safe=_SAFE)
+    return _WORD.write(text)
 
 
 def decode_word(text: str) -> str:
@@ -56,7 +56,7 @@ def decode_word(text: str) -> str:
 
 _NUMBERS: Final[dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
     float: (encode_float, decode_float),
-    int: (lambda value: str(int(value)), int),
+    int: (codec.DIGITS.write, int),
 }
 
 
@@ -115,7 +115,7 @@ def one_of(kind: type[Enum]) -> Spelling:
     return _spelled(lambda member: str(member.value), kind)
 
 
-WHOLE: Final = _spelled(lambda value: str(int(value)), int)
+WHOLE: Final = _spelled(codec.DIGITS.write, int)
 FLOAT: Final = Spelling(encode_float, _decode_floats)
 WORD: Final = Spelling(encode_word, _decode_words)
 MECHANISM: Final = _spelled(encode_mechanism, decode_mechanism)

@@ -16,6 +16,10 @@ from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, ReplaceOn
 class FixedSizeGaussian(SampledGaussian):
     """A uniform subset of exactly ``batch_size`` records: the paper's mechanism [eq:client_Delta_Theta_def].
 
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.2)
+    >>> step.looser_in(step.with_noise(1.1)), step.looser_in(step.varied(batch_size=64, noise_multiplier=2.0))
+    ('noise_multiplier', None)
+
     Guarantees: hold for every data set of *at least* ``dataset_size`` records, the larger neighbour counted.
     """
 
