@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Fleet, Training
+from lrdp.accounting import SPREAD, Adjacency, Budget, FixedSizeGaussian, Fleet, RenyiOrders, Training
 from lrdp.ledger import Ledger, ReceivedModel, Request, SigningKey, events, read_policy
 from lrdp.ledger.chain import link
-from lrdp.ledger.choice import SPREAD
+from lrdp.ledger.choice import encode_choice
 from lrdp.ledger.export import verify_export
 from lrdp.ledger.fleet import FleetBooks, fleet_view
 from lrdp.ledger.policy import Holder
@@ -109,7 +109,7 @@ def fleet_of(clients: int) -> FleetBooks:
         seqs=np.full(clients, 9),
         epsilons=np.full(clients, 8.0),
         deltas=np.full(clients, 1e-6),
-        filters=(SPREAD.encode(),),
+        filters=(encode_choice(RenyiOrders(weights=SPREAD)),),
         filter_numbers=np.zeros(clients, dtype=np.int32),
         following=chance.integers(0, 64, clients, dtype=np.int32),
         following_steps=np.full(clients, 39),

@@ -15,6 +15,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,9 @@ def mismatches(consortium: Consortium, taken: Mapping[str, int]) -> tuple[int, l
             books, policy = ledger.books, ledger.policy
             steps = taken.get(name, 0) * TRAINING.local_steps
             history: dict[Mechanism, int] = {policy.mechanism.costliest: steps} if steps else {}
-            expected = books.choice.state(policy.budget.total, policy.budget.adjacency, history).spent.epsilon
+            expected = replace(books.filter(policy.budget.total), history=history).answer().spent.epsilon
             found_epsilon = ledger.answer().spent.epsilon
-            wrong += dict(books.history) != history or found_epsilon != expected
+            wrong += dict(books.charges.history) != history or found_epsilon != expected
             spent.append(found_epsilon)
     return wrong, spent
 

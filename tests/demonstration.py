@@ -61,7 +61,7 @@ def check_spending(shown: Demonstration, local_steps: int) -> None:
     for client in shown.summary["clients"]:
         home = shown.consortium.client(client["client"])
         with home.ledger() as ledger:
-            answer, charges = ledger.answer(), len(ledger.books.states)
+            answer, charges = ledger.answer(), len(ledger.books.charges.states)
         assert client["epsilon"] == answer.guaranteed.epsilon <= client["budget"]
         assert client["epsilon_fixed"] == answer.spent.epsilon
         # What was resent in a repeated round was not paid for again.
@@ -99,4 +99,4 @@ def check_exhausted(shown: Demonstration, name: str, charges: int) -> None:
     assert shown.attempts[refusing]["refused"][name] == "budget"
     assert all(name not in attempt["participants"] for attempt in shown.attempts[refusing:])
     assert shown.client(name)["refusals"] == {"budget": 1}
-    assert len(shown.books(name).states) == charges
+    assert len(shown.books(name).charges.states) == charges

@@ -22,9 +22,11 @@ import pytest
 import lrdp.accounting
 import lrdp.ledger
 from lrdp.accounting import (
+    MECHANISMS,
     Adjacency,
     Budget,
     Calibrated,
+    Filter,
     FilterAnswer,
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
@@ -37,13 +39,14 @@ from lrdp.accounting import (
     PoissonGaussian,
     PrivacySpent,
     RenyiAccountant,
-    RenyiFilter,
+    RenyiOrders,
     ReservedSlots,
     SampledGaussian,
     SteadyAccountant,
     TaylorAccountant,
     Training,
     TruncatedPoissonGaussian,
+    costliest_of,
     least_noise,
     most_rounds,
     options,
@@ -51,7 +54,7 @@ from lrdp.accounting import (
 )
 from lrdp.accounting.conversion import checked_orders
 from lrdp.errors import InvalidInput
-from lrdp.ledger import OrdersChoice, Policy, ReceivedModel, Request, SlotsChoice
+from lrdp.ledger import Policy, ReceivedModel, Request
 from lrdp.ledger.policy import BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Retries
 
 STEP = FixedSizeGaussian(dataset_size=120, batch_size=32, noise_multiplier=4.0)
@@ -62,25 +65,18 @@ SAMPLED = {"dataset_size": 120, "batch_size": 32, "noise_multiplier": 4.0}
 ASKED = {"history": HISTORY, "delta": 0.125}
 TRAINING = Training(dataset_size=120, batch_size=32, rounds=2, local_steps=3, budget=BUDGET)
 EXACT = RenyiAccountant(adjacency=ADJACENCY)
-FILTER = RenyiFilter(budget=BUDGET, adjacency=ADJACENCY, weights=WEIGHTS)
-SLOTS = ReservedSlots(budget=BUDGET, adjacency=ADJACENCY, slots=HISTORY)
+ORDERS, SLOTS = RenyiOrders(weights=WEIGHTS), ReservedSlots(slots=HISTORY)
 OPTION = Option(
     accountant=EXACT, mechanism=STEP, spent=SPENT, one_round=SPENT, rounds_affordable=3, rounds_at_equal_noise=3
 )
 FLEET = Fleet.from_histories([HISTORY], ADJACENCY)
 MODEL = ReceivedModel(digest="0" * 64, size=120, largest_weight=0.5)
-CHOICES = {
-    "filter": {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY},
-    "state": {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY},
-    "admit": {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY, "charge": (STEP, 100)},
-}
+STATE = {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY}
+RULE = {"guaranteed": STATE, "admits": STATE}
 ACCOUNTANT = {"epsilon": ASKED, "delta": {"history": HISTORY, "epsilon": 0.5}}
 RENYI = {**ACCOUNTANT, "divergence": {"history": HISTORY, "orders": np.array([2.0, 8.0])}}
-MECHANISM: dict[str, dict[str, Any]] = {
-    "dominating_pair": {"adjacency": ADJACENCY},
-    "with_noise": {"noise_multiplier": 4.0},
-}
-ORDERS = OrdersChoice(weights=WEIGHTS)
+SAME: dict[str, dict[str, Any]] = {"with_noise": {"noise_multiplier": 4.0}, "looser_in": {"asked": STEP}}
+MECHANISM: dict[str, dict[str, Any]] = {"dominating_pair": {"adjacency": ADJACENCY}, **SAME}
 POLICY = {
     "identity": Holder(client="a", unit="patient", max_rows_per_unit=2),
     "budget": BudgetRule(total=BUDGET, adjacency=ADJACENCY, per_run=BUDGET),
@@ -107,7 +103,7 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(FilterAnswer, {"admitted": True, "guaranteed": SPENT, "spent": SPENT}),
     **specimen(Calibrated, {"mechanism": STEP, "spent": SPENT}),
     **specimen(Gaussian, {"noise_multiplier": 4.0}, **MECHANISM),
-    **specimen(SampledGaussian, SAMPLED, with_noise=MECHANISM["with_noise"]),
+    **specimen(SampledGaussian, SAMPLED, **SAME),
     **specimen(FixedSizeGaussian, SAMPLED, **MECHANISM),
     **specimen(FixedSizeWithReplacementGaussian, SAMPLED, **MECHANISM),
     **specimen(PoissonGaussian, SAMPLED, **MECHANISM),
@@ -117,20 +113,28 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(PldAccountant, {"adjacency": ADJACENCY}, **ACCOUNTANT),
     **specimen(SteadyAccountant, {"adjacency": ADJACENCY}, **ACCOUNTANT),
     **specimen(
-        RenyiFilter,
-        {"budget": BUDGET, "adjacency": ADJACENCY, "weights": WEIGHTS, "history": HISTORY},
+        Filter,
+        {"rule": ORDERS, **STATE},
         charge={"mechanism": STEP, "steps": 100},
         answer={"admitted": True},
         committed={"budget": BUDGET, "adjacency": ADJACENCY, "plan": HISTORY},
+        reserved={"budget": BUDGET, "adjacency": ADJACENCY, "slots": HISTORY},
+    ),
+    **specimen(
+        RenyiOrders,
+        {"weights": WEIGHTS},
+        **RULE,
+        committed={"budget": BUDGET, "adjacency": ADJACENCY, "plan": HISTORY},
+        hedged={"budget": BUDGET, "adjacency": ADJACENCY, "costliest": STEP},
     ),
     **specimen(
         ReservedSlots,
-        {"budget": BUDGET, "adjacency": ADJACENCY, "slots": HISTORY, "used": {STEP: 3}},
-        charge={"mechanism": STEP, "steps": 90},
-        answer={"admitted": True},
-        reserve={"budget": BUDGET, "adjacency": ADJACENCY, "slots": HISTORY},
-        left={"mechanism": STEP},
+        {"slots": HISTORY},
+        **RULE,
+        cost={"budget": BUDGET, "adjacency": ADJACENCY},
+        left={**STATE, "mechanism": STEP},
     ),
+    **specimen(costliest_of, {"steps": (STEP, STEP.with_noise(3.0))}),
     **specimen(
         Fleet,
         {name: getattr(FLEET, name) for name in ("adjacency", "mechanisms", "starts", "numbers", "steps")},
@@ -153,15 +157,6 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "accountant": EXACT,
         },
     ),
-    **specimen(
-        OrdersChoice,
-        {"weights": WEIGHTS},
-        **CHOICES,
-        committed={"budget": BUDGET, "adjacency": ADJACENCY, "plan": HISTORY},
-        hedged={"budget": BUDGET, "adjacency": ADJACENCY, "costliest": STEP},
-        decode={"text": ORDERS.encode().partition(" ")[2]},
-    ),
-    **specimen(SlotsChoice, {"slots": HISTORY}, **CHOICES, decode={"text": SlotsChoice(slots=HISTORY).encode()[6:]}),
     **specimen(ReceivedModel, {"digest": "0" * 64, "size": 120, "largest_weight": 0.5}),
     **specimen(Request, {field.name: getattr(REQUEST, field.name) for field in fields(Request)}),
     **specimen(Policy, {**POLICY, **NO_FIGURE}, where={"key": "budget.epsilon"}),
@@ -182,14 +177,14 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 # Abstract, or made of bytes, files and keys that have checks and tests of their own.
 WITHOUT_FIGURES = {
-    *("Accountant", "Adjacency", "Filter", "History", "Mechanism", "FilterChoice", "Books", "Head", "Ledger"),
+    *("Accountant", "Adjacency", "FilterRule", "History", "Mechanism", "Books", "Head", "Ledger"),
     "ChainPoint",
     *("Receipt", "Refusal", "Reply", "SigningKey", "State", "adopt_head", "parse_policy", "read_policy"),
     *("rotate_key", "void"),
 }
 # For other rooms: constants, files and formats, and what is made of values that were checked when they were born.
 FOR_OTHER_ROOMS = {
-    *("CLIP_HEADROOM", "FLEET_CHUNK", "SPREAD", "checked_history", "checked_weights", "readings", "recipes"),
+    *("CLIP_HEADROOM", "FLEET_CHUNK", "MECHANISMS", "SPREAD", "checked_history", "readings", "recipes"),
     *("FleetBooks", "FleetView", "Home", "Report", "Retries", "Store", "Summary", "VerifiedBooks"),
     *("LONGEST_HEAD", "LONGEST_LINE", "MOST_TOML_CHARACTERS", "REPORT_LABEL", "check_heads", "check_key_known"),
     "encode_mechanism",
@@ -198,13 +193,17 @@ FOR_OTHER_ROOMS = {
 }
 # Internal to the fleet's view, made of arrays that the fleet itself made.
 WITHOUT_SPECIMEN = {"Fleet.curves", "Fleet.divergences", "SampledGaussian.dominating_pair"}
+WITHOUT_SPECIMEN |= {"RenyiOrders.accountant", "ReservedSlots.accountant"} | {  # a class, and
+    f"{name}.varied"
+    for name in [
+        "SampledGaussian",
+        *(kind.__name__ for kind in MECHANISMS.values()),
+    ]  # a new value, checked at its birth
+}
 FREE = {(name, text) for name in ("Policy", "Policy.where") for text in (*NO_FIGURE, "task", "key")} | {
-    ("OrdersChoice.decode", "text"),
-    ("SlotsChoice.decode", "text"),
+    ("costliest_of", "steps"),  # any number of them, each checked
     ("Fleet.from_histories", "histories"),
     ("Plan.at_equal_noise", "option"),
-    ("OrdersChoice.admit", "charge"),  # a pair, whose halves are those of RenyiFilter.charge
-    ("SlotsChoice.admit", "charge"),
 }
 
 
@@ -428,7 +427,7 @@ def test_a_filter_charged_in_narrow_numbers_books_what_it_admits() -> None:
         Budget(epsilon=3.0, delta=1e-5),
         FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=8.0),
     )
-    narrow_filter = wide_filter = RenyiFilter(budget=budget, adjacency=ADJACENCY, weights={12.0: 1.0})
+    narrow_filter = wide_filter = Filter(rule=RenyiOrders(weights={12.0: 1.0}), budget=budget, adjacency=ADJACENCY)
     admitted = 0
     for _ in range(60):
         narrow_filter, answer = narrow_filter.charge(step, np.uint8(200))  # type: ignore[arg-type]
@@ -437,10 +436,10 @@ def test_a_filter_charged_in_narrow_numbers_books_what_it_admits() -> None:
         assert answer == expected
     assert narrow_filter.history == {step: admitted}
     assert not answer.admitted, "the budget ends, however the steps are counted"
-    slots = ReservedSlots(budget=Budget(epsilon=50.0, delta=1e-5), adjacency=ADJACENCY, slots={step: np.int16(300)})  # type: ignore[dict-item]
+    slots = Filter.reserved(Budget(epsilon=50.0, delta=1e-5), ADJACENCY, {step: np.int16(300)})  # type: ignore[dict-item]
     slots, first = slots.charge(step, np.uint8(200))  # type: ignore[arg-type]
     slots, second = slots.charge(step, np.uint8(200))  # type: ignore[arg-type]
-    assert (first.admitted, second.admitted, slots.used) == (True, False, {step: 200})
+    assert (first.admitted, second.admitted, slots.history) == (True, False, {step: 200})
 
 
 def test_columns_of_unsigned_numbers_are_no_way_around_the_checks() -> None:

@@ -33,9 +33,13 @@ class LrdpError(Exception):
 
 
 class InvalidInput(LrdpError, ValueError):
-    """A value outside its limits."""
+    """A value outside its limits; ``field`` is its name, where it has one."""
 
     exit_code = 2
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class Unsupported(InvalidInput):

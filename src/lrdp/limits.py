@@ -3,7 +3,7 @@
 A NaN fails each comparison, so every check is written to pass only on a positive answer. Each check returns the plain
 value that it checked, and :func:`keep` stores it in place of what was passed: ``np.int16(30_000)`` is a fine number of
 steps, and twice that is -5536. What a check does not know is refused, even where Python would convert it: True is no
-number of steps, and the text "replace-one" is no adjacency.
+number of steps, and the text "replace-one" is no adjacency. A refusal carries the name of its field.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def _typed(name: str, value: object, kind: type[Kind], is_one: bool) -> Kind:
         members = f" ({', '.join(map(str, kind))})" if issubclass(kind, Enum) else ""
         raise InvalidInput(
             f"{name} must be of the type {kind.__name__}{members}, got {brief(value)}, a {type(value).__name__}: a "
-            f"figure rests on it, so nothing else is taken for one."
+            f"figure rests on it, so nothing else is taken for one.",
+            field=name,
         )
     plain: Kind = value  # type: ignore[assignment]
     return plain
@@ -60,7 +61,7 @@ def positive(name: str, value: float, reason: str) -> float:
     """Return ``value`` as a float if 0 < value < infinity."""
     number = _number(name, value)
     if not 0.0 < number < math.inf:
-        raise InvalidInput(f"{name} must be above 0 and finite, got {value}: {reason}.")
+        raise InvalidInput(f"{name} must be above 0 and finite, got {value}: {reason}.", field=name)
     return number
 
 
@@ -68,7 +69,7 @@ def between(name: str, value: float, least: float, most: float, reason: str) -> 
     """Return ``value`` as a float if least ≤ value ≤ most."""
     number = _number(name, value)
     if not least <= number <= most:
-        raise InvalidInput(f"{name} must lie between {least} and {most}, got {value}: {reason}.")
+        raise InvalidInput(f"{name} must lie between {least} and {most}, got {value}: {reason}.", field=name)
     return number
 
 
@@ -76,7 +77,7 @@ def open_unit(name: str, value: float, reason: str) -> float:
     """Return ``value`` as a float if 0 < value < 1."""
     number = _number(name, value)
     if not 0.0 < number < 1.0:
-        raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {value}: {reason}.")
+        raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {value}: {reason}.", field=name)
     return number
 
 
@@ -84,7 +85,7 @@ def above_one(name: str, value: float, reason: str) -> float:
     """Return ``value`` as a float if 1 < value < infinity."""
     number = _number(name, value)
     if not 1.0 < number < math.inf:
-        raise InvalidInput(f"{name} must be above 1 and finite, got {value}: {reason}.")
+        raise InvalidInput(f"{name} must be above 1 and finite, got {value}: {reason}.", field=name)
     return number
 
 
@@ -92,19 +93,21 @@ def bound(name: str, value: float) -> float:
     """Return ``value`` as a float if it is at least 0, which infinity is; what is not a number bounds nothing: +∞."""
     number = _number(name, value)
     if number < 0.0:
-        raise InvalidInput(f"{name} must be at least 0, got {value}: nothing is known better than exactly.")
+        raise InvalidInput(f"{name} must be at least 0, got {value}: nothing is known better than exactly.", field=name)
     return math.inf if math.isnan(number) else number
 
 
 def whole(name: str, value: int, least: int, reason: str) -> int:
     """Return ``value`` as an int if it is a whole number from ``least`` to 2⁶³ - 1."""
     if type(value) not in _WHOLE:
-        raise InvalidInput(f"{name} must be a whole number, got {brief(value)}: {reason}.")
+        raise InvalidInput(f"{name} must be a whole number, got {brief(value)}: {reason}.", field=name)
     number = int(value)
     if not number >= least:
-        raise InvalidInput(f"{name} must be at least {least}, got {brief(number)}: {reason}.")
+        raise InvalidInput(f"{name} must be at least {least}, got {brief(number)}: {reason}.", field=name)
     if not number <= LARGEST_COUNT:
-        raise InvalidInput(f"{name} must be at most 2**63 - 1, got {brief(number)}: a larger one is no count.")
+        raise InvalidInput(
+            f"{name} must be at most 2**63 - 1, got {brief(number)}: a larger one is no count.", field=name
+        )
     return number
 
 
@@ -118,11 +121,11 @@ def brief(value: object) -> str:
 
 def _number(name: str, value: object) -> float:
     if type(value) not in _REAL:  # a text that reads as a number is not one, nor is a tensor that holds one
-        raise InvalidInput(f"{name} must be a number, got {brief(value)}, a {type(value).__name__}.")
+        raise InvalidInput(f"{name} must be a number, got {brief(value)}, a {type(value).__name__}.", field=name)
     try:
         number = float(value)  # type: ignore[arg-type]
     except OverflowError:
         number = math.inf
     if number != value and not math.isnan(number):
-        raise InvalidInput(f"{name} must be a number that a double holds exactly, got one near {number}.")
+        raise InvalidInput(f"{name} must be a number that a double holds exactly, got one near {number}.", field=name)
     return number

@@ -22,9 +22,10 @@ from scipy.special import logsumexp
 from lrdp.accounting import (
     Adjacency,
     Budget,
+    Filter,
     Mechanism,
     RenyiAccountant,
-    RenyiFilter,
+    RenyiOrders,
 )
 from lrdp.accounting.conversion import epsilon_at
 from lrdp.errors import InvalidInput, Unsupported
@@ -127,10 +128,10 @@ def naive(taken: list[Discrete]) -> bool:
 
 
 def sound(weights: dict[float, float]) -> Callable[[list[Discrete]], bool]:
-    """What RenyiFilter admits, step after step."""
+    """What a filter of these orders admits, step after step."""
 
     def admits(taken: list[Discrete]) -> bool:
-        state, answers = RenyiFilter(budget=BUDGET, adjacency=ADD_REMOVE, weights=weights), []
+        state, answers = Filter(rule=RenyiOrders(weights=weights), budget=BUDGET, adjacency=ADD_REMOVE), []
         for each in taken:
             state, answer = state.charge(each, 1)
             answers.append(answer.admitted)
@@ -162,7 +163,7 @@ def test_a_filter_refuses_one_branch_at_least_and_delta_is_kept(
 
 def test_weights_that_would_be_the_naive_rule_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at most 1, got 2"):
-        RenyiFilter(budget=BUDGET, adjacency=ADD_REMOVE, weights={4.0: 1.0, 16.0: 1.0})
+        Filter(rule=RenyiOrders(weights={4.0: 1.0, 16.0: 1.0}), budget=BUDGET, adjacency=ADD_REMOVE)
 
 
 def jittered(value: float) -> st.SearchStrategy[float]:
@@ -222,8 +223,9 @@ PLANS = [{fixed_size(4.427): 10_000}, {fixed_size(4.427): 1200, fixed_size(9.1, 
 def test_on_plan_the_committed_order_costs_nothing_and_past_it_nothing_is_admitted(plan: dict[Mechanism, int]) -> None:
     planned = RenyiAccountant(adjacency=ADD_REMOVE).epsilon(plan, 1e-5)
     budget = Budget(epsilon=planned.epsilon * (1 + 1e-12), delta=1e-5)
-    state = RenyiFilter.committed(budget, ADD_REMOVE, plan)
-    assert dict(state.weights) == {planned.order: 1.0}
+    state = Filter.committed(budget, ADD_REMOVE, plan)
+    assert planned.order is not None
+    assert state.rule == RenyiOrders(weights={planned.order: 1.0})
     for mechanism, steps in plan.items():
         for _ in range(10):
             state, answer = state.charge(mechanism, steps // 10)
@@ -247,9 +249,9 @@ def test_a_filter_never_admits_more_than_its_budget_and_never_forgets(
 ) -> None:
     budget = Budget(epsilon=epsilon, delta=1e-6)
     if weights is None:
-        state = RenyiFilter.committed(budget, ADD_REMOVE, {charges[0][0]: 500})
+        state = Filter.committed(budget, ADD_REMOVE, {charges[0][0]: 500})
     else:
-        state = RenyiFilter(budget=budget, adjacency=ADD_REMOVE, weights=weights)
+        state = Filter(rule=RenyiOrders(weights=weights), budget=budget, adjacency=ADD_REMOVE)
     taken: dict[Mechanism, int] = {}
     for mechanism, steps in charges:
         before, (state, answer) = state, state.charge(mechanism, steps)
@@ -274,13 +276,13 @@ def test_a_filter_never_admits_more_than_its_budget_and_never_forgets(
 def test_what_is_guaranteed_is_never_below_what_is_spent_close_to_the_plan(
     step: Mechanism, planned: int, taken: int, delta: float
 ) -> None:
-    state = RenyiFilter.committed(Budget(epsilon=50.0, delta=delta), ADD_REMOVE, {step: planned})
+    state = Filter.committed(Budget(epsilon=50.0, delta=delta), ADD_REMOVE, {step: planned})
     _, answer = state.charge(step, taken)
     assert answer.guaranteed.epsilon >= answer.spent.epsilon
 
 
 def test_steps_that_do_not_fit_leave_room_for_steps_that_do() -> None:
-    state = RenyiFilter(budget=Budget(epsilon=2.0, delta=1e-5), adjacency=ADD_REMOVE, weights={12.0: 1.0})
+    state = Filter(rule=RenyiOrders(weights={12.0: 1.0}), budget=Budget(epsilon=2.0, delta=1e-5), adjacency=ADD_REMOVE)
     state, refused = state.charge(fixed_size(0.8), 100)
     assert not refused.admitted
     assert refused.guaranteed.epsilon == refused.spent.epsilon == 0.0
@@ -290,7 +292,7 @@ def test_steps_that_do_not_fit_leave_room_for_steps_that_do() -> None:
 
 
 def test_many_small_charges_are_one_large_one() -> None:
-    start = RenyiFilter(budget=Budget(epsilon=3.0, delta=1e-5), adjacency=REPLACE_ONE, weights={9.0: 1.0})
+    start = Filter(rule=RenyiOrders(weights={9.0: 1.0}), budget=Budget(epsilon=3.0, delta=1e-5), adjacency=REPLACE_ONE)
     small = start
     for _ in range(50):
         small, _ = small.charge(fixed_size(4.427), 7)
@@ -299,14 +301,14 @@ def test_many_small_charges_are_one_large_one() -> None:
 
 
 def test_a_filter_refuses_what_its_accountant_refuses() -> None:
-    state = RenyiFilter(budget=BUDGET, adjacency=ADD_REMOVE, weights={9.0: 1.0})
+    state = Filter(rule=RenyiOrders(weights={9.0: 1.0}), budget=BUDGET, adjacency=ADD_REMOVE)
     with pytest.raises(Unsupported, match="with replacement"):
         state.charge(sampled(4.427)[1], 1)
 
 
 @pytest.mark.parametrize("value", NEVER_A_COUNT)
 def test_a_charge_for_steps_that_are_no_count_is_refused_with_the_value(value: Any) -> None:
-    state = RenyiFilter(budget=BUDGET, adjacency=ADD_REMOVE, weights={9.0: 1.0})
+    state = Filter(rule=RenyiOrders(weights={9.0: 1.0}), budget=BUDGET, adjacency=ADD_REMOVE)
     with pytest.raises(InvalidInput, match="steps must"):
         state.charge(fixed_size(4.427), value)
 
@@ -328,14 +330,14 @@ def test_a_charge_for_steps_that_are_no_count_is_refused_with_the_value(value: A
 )
 def test_weights_that_do_not_share_delta_are_refused(weights: dict[float, float], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        RenyiFilter(budget=BUDGET, adjacency=ADD_REMOVE, weights=weights)
+        Filter(rule=RenyiOrders(weights=weights), budget=BUDGET, adjacency=ADD_REMOVE)
 
 
 def test_ten_tenths_are_one() -> None:
-    made = RenyiFilter(budget=BUDGET, adjacency=ADD_REMOVE, weights={2.0 + order: 0.1 for order in range(10)})
+    made = RenyiOrders(weights={2.0 + order: 0.1 for order in range(10)})
     assert len(made.weights) == 10
 
 
 def test_an_empty_plan_has_no_order_to_commit_to() -> None:
     with pytest.raises(InvalidInput, match="at least one step"):
-        RenyiFilter.committed(BUDGET, ADD_REMOVE, {})
+        Filter.committed(BUDGET, ADD_REMOVE, {})

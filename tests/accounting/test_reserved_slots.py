@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lrdp.accounting import Budget, Mechanism, PldAccountant, ReservedSlots
+from lrdp.accounting import Budget, Filter, Mechanism, PldAccountant, ReservedSlots
 from lrdp.errors import InvalidInput, OutOfReach
 
 from .given import ADD_REMOVE, NEVER_A_COUNT, fixed_size, histories, sampled
@@ -19,9 +19,9 @@ SLOTS: dict[Mechanism, int] = {fixed_size(4.427): 40, fixed_size(9.1, batch=60):
 
 
 @cache
-def reserved() -> ReservedSlots:
+def reserved() -> Filter:
     """A value, so one is enough."""
-    return ReservedSlots.reserve(BUDGET, ADD_REMOVE, SLOTS)
+    return Filter.reserved(BUDGET, ADD_REMOVE, SLOTS)
 
 
 @settings(max_examples=4)
@@ -39,7 +39,7 @@ def test_slots_are_used_in_any_order_and_the_guarantee_stays_what_was_paid(data:
         after, refused = state.charge(mechanism, SLOTS[mechanism] - used + 1)
         assert not refused.admitted
         assert after is state
-    assert dict(state.slots) == SLOTS
+    assert state.rule == ReservedSlots(slots=SLOTS)
 
 
 def test_all_slots_used_have_spent_what_was_paid() -> None:
@@ -52,7 +52,7 @@ def test_all_slots_used_have_spent_what_was_paid() -> None:
 def test_slots_that_are_skipped_are_paid_for_all_the_same() -> None:
     state = reserved()
     assert state.answer().spent.epsilon == 0.0
-    assert state.answer().guaranteed.epsilon == state.reserved.epsilon > 0
+    assert state.answer().guaranteed.epsilon == reserved().guaranteed.epsilon > 0
 
 
 def test_a_step_outside_the_slots_is_refused_and_changes_nothing() -> None:
@@ -65,18 +65,18 @@ def test_a_step_outside_the_slots_is_refused_and_changes_nothing() -> None:
 
 def test_slots_over_budget_are_out_of_reach_and_nothing_is_reserved() -> None:
     with pytest.raises(OutOfReach, match=r"above the budget of 0\.05 at delta=0\.001"):
-        ReservedSlots.reserve(Budget(epsilon=0.05, delta=1e-3), ADD_REMOVE, SLOTS)
+        Filter.reserved(Budget(epsilon=0.05, delta=1e-3), ADD_REMOVE, SLOTS)
 
 
 def test_no_slots_are_no_reservation() -> None:
     with pytest.raises(InvalidInput, match="at least one step"):
-        ReservedSlots.reserve(BUDGET, ADD_REMOVE, {})
+        Filter.reserved(BUDGET, ADD_REMOVE, {})
 
 
 @pytest.mark.parametrize("value", NEVER_A_COUNT)
 def test_steps_that_are_no_count_are_neither_reserved_nor_charged(value: Any) -> None:
     with pytest.raises(InvalidInput, match="steps must"):
-        ReservedSlots.reserve(BUDGET, ADD_REMOVE, {fixed_size(4.427): value})
+        Filter.reserved(BUDGET, ADD_REMOVE, {fixed_size(4.427): value})
     with pytest.raises(InvalidInput, match="steps must"):
         reserved().charge(fixed_size(4.427), value)
 
@@ -87,7 +87,7 @@ def test_whatever_is_reserved_keeps_the_budget(slots: dict[Mechanism, int], epsi
     budget = Budget(epsilon=epsilon, delta=1e-5)
     cost = PldAccountant(adjacency=ADD_REMOVE).epsilon(slots, budget.delta).epsilon
     if cost <= epsilon:
-        assert ReservedSlots.reserve(budget, ADD_REMOVE, slots).answer().guaranteed.epsilon == cost
+        assert Filter.reserved(budget, ADD_REMOVE, slots).answer().guaranteed.epsilon == cost
     else:
         with pytest.raises(OutOfReach, match="nothing was reserved"):
-            ReservedSlots.reserve(budget, ADD_REMOVE, slots)
+            Filter.reserved(budget, ADD_REMOVE, slots)

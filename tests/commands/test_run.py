@@ -15,7 +15,7 @@ from lrdp.cli import main
 from lrdp.commands import run
 from lrdp.errors import LedgerUnwritable
 from lrdp.ledger import verify_export
-from lrdp.ledger.books import State
+from lrdp.ledger.charges import State
 
 pytest.importorskip("flwr")
 

@@ -169,7 +169,7 @@ class Stage:
     def account(self, name: str = VICTIM) -> tuple[int, int, float]:
         """Charges, steps and ε: what must not move when something is refused."""
         books = self.books(name)
-        return len(books.states), books.steps, self.world.spent(name)
+        return len(books.charges.states), books.charges.steps, self.world.spent(name)
 
     def files(self) -> set[str]:
         """Every file of the consortium that is not a state's vector."""

@@ -40,7 +40,7 @@ def consortium(tmp_path):
 
 def spent(consortium, name):
     with consortium.client(name).ledger() as ledger:
-        return ledger.books.steps, [state.value for state in ledger.books.states.values()]
+        return ledger.books.charges.steps, [state.value for state in ledger.books.charges.states.values()]
 
 
 @pytest.mark.timeout(600)

@@ -42,10 +42,10 @@ def test_each_update_is_charged_once_and_takes_part_once(tmp_path: Path) -> None
     taken = place.audit().participants
     assert sum(taken.values()) == 15
     for name in place.names:
-        states = list(place.books(name).states.values())
+        states = list(place.books(name).charges.states.values())
         assert states.count(State.SENT) == taken[name]
         assert states.count(State.READY) <= 1  # trained ahead, for a buffer that is not full yet
-        assert sum(place.books(name).history.values()) == len(states) * TRAINING.local_steps
+        assert sum(place.books(name).charges.history.values()) == len(states) * TRAINING.local_steps
 
 
 def test_an_update_whose_round_failed_waits_and_takes_part_again_for_nothing(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_an_update_whose_round_failed_waits_and_takes_part_again_for_nothing(tmp
     place = world(tmp_path, 3, after=lose)
     buffered(place).start(place.grid, initial(), num_rounds=1, timeout=5)
     assert [report.verified for report in place.reports] == [False, True]
-    assert [len(place.books(name).states) for name in place.names] == [1] * 3
+    assert [len(place.books(name).charges.states) for name in place.names] == [1] * 3
 
 
 def test_the_slow_join_a_later_buffer_and_the_absent_hold_nobody_up(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_slow_join_a_later_buffer_and_the_absent_hold_nobody_up(tmp_path: Pa
     place.node("hospital-4").present = False
     buffered(place, 4).start(place.grid, initial(), num_rounds=2, timeout=5)
     assert "hospital-4" not in place.audit().participants
-    assert len(place.books("hospital-4").states) == 0
+    assert len(place.books("hospital-4").charges.states) == 0
 
 
 def test_a_spent_client_is_left_alone_and_too_few_is_said_in_one_sentence(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_spent_client_is_left_alone_and_too_few_is_said_in_one_sentence(tmp_pa
     place = world(tmp_path, 3, trainings={"hospital-0": short})
     with pytest.raises(InvalidInput, match=r"no buffer of 3 came together in 0\.5 seconds.*1 are verified"):
         buffered(place).start(place.grid, initial(), num_rounds=3, timeout=0.5)
-    assert len(place.books("hospital-0").states) == 1
+    assert len(place.books("hospital-0").charges.states) == 1
 
 
 def test_a_buffer_of_two_is_refused(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Twin:
 
     def charges(self) -> int:
         with self.home.ledger() as ledger:
-            return len(ledger.books.states)
+            return len(ledger.books.charges.states)
 
 
 def seen(reply: Frame) -> tuple[Any, ...]:

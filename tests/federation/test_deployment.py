@@ -184,7 +184,7 @@ def test_the_page_on_deployment_sets_up_a_hospital_that_can_be_guarded(tmp_path)
 
     home = ClientHome(folder=file.parent)
     with closing(home.ledger()) as ledger:
-        assert ledger.books.states == {}
+        assert ledger.books.charges.states == {}
     peers, known = home.policy().peers, load(tmp_path / "server" / "identity.pem")
     assert (peers.registry_sha256, peers.min_roster) == (digest, 3)
     assert peers.server_keys == (known.member.signing_key.hex(),)

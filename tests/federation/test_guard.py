@@ -55,7 +55,7 @@ def test_rounds_run_verified_and_paid_through_guards(tmp_path: Path) -> None:
             made.node(name).app, made.node(name).settings = app, {"guard": str(path)}
         made.run(3)
     assert [report.verified for report in made.reports] == [True] * 3
-    assert all(made.books(name).steps == 9 for name in made.names)
+    assert all(made.books(name).charges.steps == 9 for name in made.names)
     assert not list(tmp_path.glob("*.sock")), "a socket goes with its guard"
 
 

@@ -209,11 +209,11 @@ def _within_policy(made: Stage) -> bool:
     books = made.books()
     policy = made.world.consortium.client(VICTIM).policy()
     rule: Any = policy.mechanism
-    per_round = [books.charges_in(made.session.digest.hex(), number) for number in range(3)]
+    per_round = [books.charges.charges_in(made.session.digest.hex(), number) for number in range(3)]
     kept = all(
         mechanism.noise_multiplier >= rule.costliest.noise_multiplier
         and mechanism.batch_size <= rule.costliest.batch_size
-        for mechanism in cast("dict[Any, int]", books.history)
+        for mechanism in cast("dict[Any, int]", books.charges.history)
     )
     return kept and max(per_round) <= 2 and made.world.spent(VICTIM) <= policy.budget.total.epsilon
 

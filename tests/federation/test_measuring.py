@@ -40,7 +40,7 @@ def test_where_the_policy_does_not_list_it_it_is_refused_and_free(tmp_path: Path
     place = world(tmp_path, 3)
     assert measured(place) == {}
     for name in place.names:
-        assert list(place.books(name).history.values()) == [TRAINING.local_steps]
+        assert list(place.books(name).charges.history.values()) == [TRAINING.local_steps]
         assert place.books(name).refusals.by_reason[Refusal.METRICS] == 1
 
 
@@ -50,7 +50,7 @@ def test_where_it_does_one_step_is_charged_and_the_training_goes_on(tmp_path: Pa
         allow(place, name)
     found = measured(place, rounds=2)
     assert {number: record["clients"] for number, record in found.items()} == {1: 2, 2: 2}
-    assert [sum(place.books(name).history.values()) for name in place.names] == [8, 8, 6]
+    assert [sum(place.books(name).charges.history.values()) for name in place.names] == [8, 8, 6]
     assert all(report.verified for report in place.reports)
     assert place.audit().rounds == 2
 

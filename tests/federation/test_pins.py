@@ -209,13 +209,13 @@ def believed(place: World, coordinator: Coordinator, shown: Contribute) -> str:
 
 def test_three_colluders_of_twenty_cannot_forge_a_round_for_whoever_was_absent(twenty: World) -> None:
     assert believed(twenty, *forged(twenty, twenty.names[1:4], min_roster=3, accepts=3)) == "roster"
-    assert twenty.books(VICTIM).states == {}
+    assert twenty.books(VICTIM).charges.states == {}
 
 
 def test_control_with_the_least_roster_of_three_they_can(tmp_path: Path) -> None:
     place = world(tmp_path, MEMBERS, min_roster=3)
     assert believed(place, *forged(place, place.names[1:4], min_roster=3, accepts=3)) == ""
-    assert len(place.books(VICTIM).states) == 1
+    assert len(place.books(VICTIM).charges.states) == 1
 
 
 def test_a_least_roster_of_eleven_is_forged_by_eleven_and_by_no_fewer(twenty: World) -> None:
@@ -249,7 +249,7 @@ def test_a_server_that_wants_less_than_its_clients_is_told_so_and_nobody_pays(tm
         change_policy(place, name, min_roster="4")
     with pytest.raises(InvalidInput, match="0 clients are there"):
         place.strategy(order=Order()).start(place.grid, initial(), num_rounds=1, timeout=0.1)
-    assert [len(place.books(name).states) for name in place.names] == [0] * 3
+    assert [len(place.books(name).charges.states) for name in place.names] == [0] * 3
 
 
 def test_a_session_that_nobody_could_make_a_round_of_is_not_opened(tmp_path: Path) -> None:

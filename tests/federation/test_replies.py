@@ -417,8 +417,8 @@ def _seen(made: Stage, given: Client, questions: Sequence[Question]) -> Seen:
         return Seen(
             replies=tuple(visible for visible, _ in asked),
             same_again=bodies[1] == bodies[2],
-            charges=tuple(state.value for state in books.states.values()),
-            steps=books.steps,
+            charges=tuple(state.value for state in books.charges.states.values()),
+            steps=books.charges.steps,
         )
     finally:
         shutil.rmtree(twin)

@@ -69,7 +69,7 @@ def whole(body: Iterable[int]) -> np.ndarray:
 
 
 def charges(place: World) -> list[int]:
-    return [len(place.books(name).states) for name in place.names]
+    return [len(place.books(name).charges.states) for name in place.names]
 
 
 def test_by_default_those_who_stay_make_new_updates_and_no_difference_is_anybodys(tmp_path: Path) -> None:

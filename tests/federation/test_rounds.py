@@ -36,7 +36,7 @@ from lrdp.training import verification
 
 
 def charges(place: World, name: str) -> int:
-    return len(place.books(name).states)
+    return len(place.books(name).charges.states)
 
 
 def test_everybody_trains_pays_and_verifies_and_an_auditor_agrees(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_each_client_is_charged_for_exactly_its_own_steps(tmp_path: Path) -> Non
         with place.consortium.client(name).ledger() as ledger:
             steps = taken.get(name, 0) * TRAINING.local_steps
             history: dict[Mechanism, int] = {ledger.policy.mechanism.costliest: steps} if steps else {}
-            assert dict(ledger.books.history) == history
+            assert dict(ledger.books.charges.history) == history
             tightest = RenyiAccountant(adjacency=ledger.policy.budget.adjacency).epsilon(history, 1e-5).epsilon
             assert tightest <= ledger.answer().spent.epsilon <= 8.0
 
@@ -229,7 +229,7 @@ def test_what_the_policy_forbids_is_declined_with_its_reason_and_costs_nothing(
 def test_a_stricter_order_is_obeyed(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
     place.run(1, order=Order(steps=2, batch_size=4, noise_multiplier=20.0, clip_norm=0.5, learning_rate=0.01))
-    ((mechanism, steps),) = place.books("hospital-0").history.items()
+    ((mechanism, steps),) = place.books("hospital-0").charges.history.items()
     assert isinstance(mechanism, SampledGaussian)
     assert (steps, mechanism.batch_size, mechanism.noise_multiplier) == (2, 4, 20.0)
 
@@ -237,7 +237,7 @@ def test_a_stricter_order_is_obeyed(tmp_path: Path) -> None:
 def test_flower_train_config_is_an_order(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
     place.strategy().start(place.grid, initial(), num_rounds=1, timeout=5, train_config=ConfigRecord({"steps": 1}))
-    assert list(place.books("hospital-0").history.values()) == [1]
+    assert list(place.books("hospital-0").charges.history.values()) == [1]
     with pytest.raises(InvalidInput, match="an order has no local_epochs"):
         place.strategy().start(place.grid, initial(), num_rounds=1, train_config=ConfigRecord({"local-epochs": 1}))
 
@@ -286,7 +286,7 @@ def test_released_bytes_are_those_of_the_outbox(tmp_path: Path) -> None:
     place = world(tmp_path, 3, after=watch)
     place.run(2)
     with place.consortium.client("hospital-0").ledger() as ledger:
-        states = ledger.books.states
+        states = ledger.books.charges.states
         replies = [ledger.reply_of(charge) for charge in states]
         assert [reply.body for reply in replies if reply is not None] == sent
         assert set(states.values()) == {State.SENT}

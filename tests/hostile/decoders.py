@@ -52,7 +52,6 @@ from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.policy_file import parse_policy, read_policy
 from lrdp.ledger.reports import read_report, report_of
 from lrdp.ledger.toml_text import read_toml
-from lrdp.ledger.whole_rounds import read_rounds
 
 SOURCE = Path(lrdp.__file__).parent
 READS = re.compile(r"decode|read|parse|load|unpack|unseal|opened|receive|lines|from_message|json_|named_|encoded_")
@@ -86,7 +85,7 @@ def found() -> set[str]:
 
 
 ELSEWHERE: Mapping[str, str] = {
-    "accounting.filters.readings": "what filters say, no bytes",
+    "accounting.filter_rules.readings": "what filters say, no bytes",
     "codec.formats.Format.read": "a part of Format.decode",
     "commands.experiments.read_changes": "read_toml, on the command line",
     "commands.settings.read_settings": "read_toml, on the command line",
@@ -292,13 +291,12 @@ def _ledger() -> dict[str, Decoder]:
     report = report_of(books)
     FleetBooks.of([report]).save(place / "fleet.npz")
     world.key.write(place / "key.pem")
-    rounds = lambda data: read_rounds([(data, bytes(32))] * 3, seq=0, digest=bytes(32), clock=0)  # noqa: E731
-    terms = b"\t".join(entries[2][0].split(b"\t")[5:9])
     exported, fleet = (place / "export").read_bytes(), (place / "fleet.npz").read_bytes()
     signed, text = report.signed(world.key).encode(), policy().text
-    mechanism = encoding.encode_mechanism(next(iter(books.history))).encode()
+    mechanism = encoding.encode_mechanism(next(iter(books.charges.history))).encode()
     known = {
         "events.decode": (events.decode, entries[1][0]),
+        "events.decode_all": (lambda data: events.decode_all([entries[1][0], data]), entries[2][0]),
         "texts.decode_mechanism": (as_text(encoding.decode_mechanism), mechanism),
         "heads.Head.decode": (as_text(Head.decode), head.encode().encode()),
         "reports.read_report": (as_text(read_report), signed),
@@ -313,14 +311,10 @@ def _ledger() -> dict[str, Decoder]:
     }
     inner = {
         "choice.decode_choice": (as_text(choice.decode_choice), books.opened.filter.encode()),
-        "choice.OrdersChoice.decode": (as_text(choice.OrdersChoice.decode), b"0x1p+1=0x1p+0"),
-        "choice.SlotsChoice.decode": (as_text(choice.SlotsChoice.decode), b"3*" + mechanism),
         "texts.decode_float": (as_text(encoding.decode_float), b"0x1p+0"),
         "texts.decode_word": (as_text(encoding.decode_word), b"a%20b"),
         "texts.decode_history": (as_text(encoding.decode_history), b"3*" + mechanism),
-        "events.decode_terms": (as_text(events.decode_terms), terms),
         "heads.decode_successors": (as_text(decode_successors), b"%b:%b" % (b"0" * 64, b"1" * 128)),
-        "whole_rounds.read_rounds": (rounds, entries[2][0]),
     }
     made = {f"ledger.{name}": Decoder(read=read, sample=data) for name, (read, data) in known.items()}
     made |= {f"ledger.{name}": Decoder(read=read, sample=data, inner=True) for name, (read, data) in inner.items()}

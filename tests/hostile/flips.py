@@ -77,11 +77,11 @@ def _ledgers() -> dict[str, Kept]:
         moved = World(folder=path.parent, rules=world.rules, key=world.key, administrator=world.administrator)
         path.replace(moved.path)
         with moved.open() as ledger:
-            return ledger.books.digest, ledger.books.history, ledger.reply_to(request(2))
+            return ledger.books.digest, ledger.books.charges.history, ledger.reply_to(request(2))
 
     def verified(path: Path) -> object:
         found = verify_export(path)
-        return found.books.digest, found.books.history, found.head
+        return found.books.digest, found.books.charges.history, found.head
 
     def signs(path: Path) -> object:
         key = SigningKey.read(path)

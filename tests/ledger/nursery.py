@@ -74,14 +74,16 @@ def checked(world: World, seen: dict[str, float]) -> None:
     lines = log.read_text().splitlines() if log.exists() else []
     for line in lines:
         charge, digest = line.split()
-        paid = books.states.get(int(charge)) in (State.READY, State.SENT)
-        if not paid or books.replies[int(charge)] != digest:
+        paid = books.charges.states.get(int(charge)) in (State.READY, State.SENT)
+        if not paid or books.charges.replies[int(charge)] != digest:
             seen["released_but_uncharged"] += 1
-    if books.history and answer.spent != ACCOUNTANT.epsilon(books.history, 1e-6):
+    if books.charges.history and answer.spent != ACCOUNTANT.epsilon(books.charges.history, 1e-6):
         seen["wrong_epsilon"] += 1
     if answer.spent.epsilon < seen["epsilon"] or books.seq < seen["entries"]:
         seen["dropped"] += 1
-    seen.update(epsilon=answer.spent.epsilon, entries=books.seq, charges=len(books.states), releases=len(set(lines)))
+    seen.update(
+        epsilon=answer.spent.epsilon, entries=books.seq, charges=len(books.charges.states), releases=len(set(lines))
+    )
 
 
 def main(folder: Path, at_points: int, at_random: int, clients: int) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ledger.worlds import STEP, World, digest, exhaust, policy, request, round_trip, trained
-from lrdp.accounting import FixedSizeGaussian
+from lrdp.accounting import FixedSizeGaussian, RenyiOrders, ReservedSlots
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, InvalidInput, LedgerUnwritable, PolicyRefused, ReceiptRefused
-from lrdp.ledger import Ledger, OrdersChoice, Refusal, Reply, Request, SigningKey, SlotsChoice, State, void
+from lrdp.ledger import Ledger, Refusal, Reply, Request, SigningKey, State, void
 from lrdp.ledger.store import Store
 
 
@@ -16,19 +16,19 @@ def test_a_charge_is_on_disk_before_the_receipt_is_handed_out(world: World) -> N
     with world.create() as ledger:
         receipt = ledger.charge(request())
         with world.open() as another:
-            assert another.books.states == {receipt.entry: State.RESERVED}
-            assert another.books.history == {STEP: 39}
+            assert another.books.charges.states == {receipt.entry: State.RESERVED}
+            assert another.books.charges.history == {STEP: 39}
 
 
 def test_the_states_follow_the_round(world: World) -> None:
     with world.create() as ledger:
         receipt = ledger.charge(request())
-        assert ledger.books.states[receipt.entry] is State.RESERVED
+        assert ledger.books.charges.states[receipt.entry] is State.RESERVED
         reply = trained(ledger, receipt)
-        assert ledger.books.states[receipt.entry] is State.READY
+        assert ledger.books.charges.states[receipt.entry] is State.READY
         assert [waiting.body for waiting in ledger.unsent()] == [reply.body]
         ledger.sent(reply)
-        assert ledger.books.states[receipt.entry] is State.SENT
+        assert ledger.books.charges.states[receipt.entry] is State.SENT
         assert ledger.unsent() == []
         seq = ledger.books.seq
         ledger.sent(reply)
@@ -79,9 +79,9 @@ def test_a_crash_after_charging_still_counts_and_asking_again_is_a_new_charge(wo
         ledger.charge(request())
     with world.open() as ledger:
         assert ledger.reply_to(request()) is None
-        assert ledger.books.history == {STEP: 39}
+        assert ledger.books.charges.history == {STEP: 39}
         ledger.charge(request())
-        assert ledger.books.history == {STEP: 78}
+        assert ledger.books.charges.history == {STEP: 78}
         with pytest.raises(PolicyRefused, match="charged 2 times already") as caught:
             ledger.charge(request())
         assert caught.value.refusal is Refusal.RECHARGE
@@ -91,7 +91,7 @@ def test_another_model_in_the_same_round_is_a_new_charge(world: World) -> None:
     with world.create() as ledger:
         round_trip(ledger, request())
         round_trip(ledger, request(model="another"))
-        assert ledger.books.history == {STEP: 78}
+        assert ledger.books.charges.history == {STEP: 78}
         with pytest.raises(PolicyRefused):
             ledger.charge(request(model="a third"))
 
@@ -178,9 +178,9 @@ def test_an_administrator_voids_a_charge_and_history_stays(world: World) -> None
         kept = ledger.charge(request(1))
         lost = ledger.charge(request(2))
         void(ledger, lost.entry, "the machine lost power before training", world.administrator)
-        assert ledger.books.history == {STEP: 39}
-        assert ledger.books.voided == {STEP: 39}
-        assert ledger.books.steps == 78
+        assert ledger.books.charges.history == {STEP: 39}
+        assert ledger.books.charges.voided == {STEP: 39}
+        assert ledger.books.charges.steps == 78
         lost.redeem()
         with pytest.raises(ReceiptRefused, match="is void"):
             ledger.ready(lost, b"too late")
@@ -192,12 +192,12 @@ def test_an_administrator_voids_a_charge_and_history_stays(world: World) -> None
         with pytest.raises(InvalidInput, match="administrator"):
             void(ledger, lost.entry, "by a stranger", SigningKey.generate())
     with world.open() as ledger:
-        assert ledger.books.states[lost.entry] is State.VOID
+        assert ledger.books.charges.states[lost.entry] is State.VOID
 
 
 def test_slots_are_used_up_and_nothing_beyond_them(tmp_path: Path) -> None:
     world = World(folder=tmp_path, rules=policy(per_run_epsilon="8.0"))
-    with world.create(choice=SlotsChoice(slots={STEP: 100})) as ledger:
+    with world.create(rule=ReservedSlots(slots={STEP: 100})) as ledger:
         reserved = ledger.answer().guaranteed.epsilon
         round_trip(ledger, request(1, steps=60))
         with pytest.raises(BudgetExceeded):
@@ -211,14 +211,14 @@ def test_slots_are_used_up_and_nothing_beyond_them(tmp_path: Path) -> None:
 
 def test_slots_above_the_budget_are_not_opened(world: World) -> None:
     with pytest.raises(InvalidInput, match="nothing was opened"):
-        world.create(choice=SlotsChoice(slots={STEP: 10**6}))
+        world.create(rule=ReservedSlots(slots={STEP: 10**6}))
     assert not world.path.exists()
 
 
 def test_a_committed_order_is_kept_for_good(world: World) -> None:
     rule = world.rules.budget
-    choice = OrdersChoice.committed(rule.total, rule.adjacency, {STEP: 2000})
-    world.create(choice=choice).close()
+    choice = RenyiOrders.committed(rule.total, rule.adjacency, {STEP: 2000})
+    world.create(rule=choice).close()
     with world.open() as ledger:
         ledger.charge(request())
         assert [ledger.answer().guaranteed.order] == list(choice.weights)
@@ -260,7 +260,7 @@ def test_what_was_never_stored_was_never_sent(world: World) -> None:
         for entry in (receipt.entry, 1, 99):
             with pytest.raises(InvalidInput, match="no reply that could have been sent"):
                 ledger.sent(Reply(charge=entry, body=b"", head=""))
-        assert ledger.books.states == {receipt.entry: State.RESERVED}
+        assert ledger.books.charges.states == {receipt.entry: State.RESERVED}
 
 
 def test_numbers_of_numpy_are_written_as_numbers(world: World) -> None:
@@ -272,4 +272,4 @@ def test_numbers_of_numpy_are_written_as_numbers(world: World) -> None:
         )
         ledger.charge(request(mechanism=step, steps=np.int64(39)))  # type: ignore[arg-type]
     with world.open() as ledger:
-        assert ledger.books.history == {STEP: 39}
+        assert ledger.books.charges.history == {STEP: 39}

@@ -57,7 +57,7 @@ def test_a_full_disk_refuses_and_loses_nothing(used: World) -> None:
     assert answer.startswith("LedgerUnwritable"), answer
     assert "what cannot be recorded is not released" in answer
     with used.open() as ledger:
-        assert ledger.books.history == {STEP: 117}
+        assert ledger.books.charges.history == {STEP: 117}
         assert used.path.read_bytes() == before
         ledger.charge(request(9))
 
@@ -70,7 +70,7 @@ def test_a_disk_that_fills_up_while_the_reply_is_stored_keeps_the_charge(used: W
         with pytest.raises(LedgerUnwritable, match="the disk is full"):
             ledger.ready(receipt, b"x" * 100_000)
         assert ledger.unsent() == []
-        assert ledger.books.history == {STEP: 156}
+        assert ledger.books.charges.history == {STEP: 156}
         ledger._store._sql.execute("PRAGMA max_page_count = 1000000")
         reply = ledger.ready(receipt, b"x" * 100_000)
         ledger.sent(reply)
@@ -102,7 +102,7 @@ def test_a_read_only_file_refuses_and_can_be_read(used: World) -> None:
     used.folder.chmod(0o755)
     used.path.chmod(0o600)
     with used.open() as ledger:
-        assert ledger.books.history == {STEP: 117}
+        assert ledger.books.charges.history == {STEP: 117}
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, 4096, 8192, -4096, -1])
@@ -118,7 +118,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(used: World) -> None:
     """A flip in a free part of a page changes nothing; any other is refused."""
     whole = used.path.read_bytes()
     with used.open() as ledger:
-        truth = (ledger.books.digest, ledger.books.history, ledger.reply_to(request(2)))
+        truth = (ledger.books.digest, ledger.books.charges.history, ledger.reply_to(request(2)))
     noticed = 0
     for place in range(0, len(whole), 41):
         flipped = bytearray(whole)
@@ -126,7 +126,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(used: World) -> None:
         used.path.write_bytes(flipped)
         try:
             with used.open() as ledger:
-                assert (ledger.books.digest, ledger.books.history, ledger.reply_to(request(2))) == truth
+                assert (ledger.books.digest, ledger.books.charges.history, ledger.reply_to(request(2))) == truth
         except LedgerDamaged:
             noticed += 1
     assert noticed > len(whole) // 41 // 4
@@ -219,7 +219,7 @@ def test_a_clock_that_goes_backwards_changes_nothing_but_is_noted(world: World) 
         spent = ledger.answer()
     with world.open() as ledger:
         assert ledger.answer() == spent
-        assert ledger.books.history == {STEP: 78}
+        assert ledger.books.charges.history == {STEP: 78}
         assert ledger.books.clock_fell_at == [3, 4, 5, 6, 8]
 
 

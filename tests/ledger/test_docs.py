@@ -2,11 +2,15 @@
 
 import re
 from functools import partial
+from inspect import isclass, isfunction
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+import lrdp.accounting
+import lrdp.ledger
 from lrdp.errors import LedgerRolledBack
 from lrdp.ledger import State
 from lrdp.ledger.starting import Home, open_budget, write_policy
@@ -55,7 +59,7 @@ def test_the_pages_client_survives_a_transport_that_dies(page: dict[str, Any], t
     with home.open() as ledger:
         page["send_what_was_ready"](ledger, partial(page["send"], post))
         assert post == [(waiting.body, waiting.head)]
-        assert list(ledger.books.states.values()) == [State.SENT]
+        assert list(ledger.books.charges.states.values()) == [State.SENT]
         assert ledger.unsent() == []
 
 
@@ -73,3 +77,14 @@ def test_the_pages_client_stops_at_a_head_it_does_not_contain(page: dict[str, An
         with pytest.raises(LedgerRolledBack):
             page["answer"](ledger, request, ["not a head", post[0][1]], page["task"], partial(page["send"], post))
     assert len(post) == 1
+
+
+@pytest.mark.parametrize("room", [lrdp.accounting, lrdp.ledger], ids=lambda room: str(room.__name__))
+def test_every_public_name_says_what_it_is(room: ModuleType) -> None:
+    values = {name: getattr(room, name) for name in room.__all__}
+    silent = {
+        name
+        for name, value in values.items()
+        if (isclass(value) or isfunction(value)) and (value.__doc__ or f"{name}(").startswith(f"{name}(")
+    }
+    assert silent == set()

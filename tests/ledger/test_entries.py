@@ -30,7 +30,7 @@ def test_entries_that_cannot_follow_are_refused(world: World) -> None:
     with world.create() as ledger:
         receipt = ledger.charge(request())
         entry, opening = receipt.entry, ledger.books.opened
-        ledger_charge = ledger.books.newest_charge
+        ledger_charge = ledger.books.charges.newest
     assert ledger_charge is not None
     wrong: list[events.Event] = [
         events.Sent(0, entry),
@@ -93,5 +93,5 @@ def test_a_run_spelled_in_two_ways_has_one_share(world: World) -> None:
         assert again != line
         with ledger._store.writing():
             ledger._store.append(books.seq + 1, again, link(books.digest, again))
-        assert ledger.books.history_of("run-1") == {STEP: 78}
-        assert (ledger.books.charges_in("run-1", 1), ledger.books.runs) == (2, 1)
+        assert ledger.books.charges.history_of("run-1") == {STEP: 78}
+        assert (ledger.books.charges.charges_in("run-1", 1), ledger.books.charges.runs) == (2, 1)

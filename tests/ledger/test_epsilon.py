@@ -48,7 +48,7 @@ def test_the_recorded_epsilon_is_the_recomputed_one(world: World) -> None:
     with world.create() as ledger:
         for number in range(3):
             round_trip(ledger, request(number))
-        last = ledger.books.newest_charge
+        last = ledger.books.charges.newest
         assert last is not None
         assert (last.guaranteed, last.spent) == (ledger.answer().guaranteed.epsilon, ledger.answer().spent.epsilon)
         assert last.accountant.startswith("rdp lrdp/")
@@ -78,8 +78,8 @@ def test_two_processes_at_once_never_exceed_the_budget_together(tmp_path: Path) 
         assert process.exitcode == 0
     made = [int((tmp_path / f"{run}.count").read_text()) for run in "ab"]
     with world.open() as ledger:
-        assert ledger.books.history == {STEP: 39 * sum(made)}
+        assert ledger.books.charges.history == {STEP: 39 * sum(made)}
         assert ledger.answer().guaranteed.epsilon <= 2.0
-        assert len(ledger.books.states) == sum(made)
+        assert len(ledger.books.charges.states) == sum(made)
         with pytest.raises(BudgetExceeded):
             ledger.charge(request(5000))

@@ -23,8 +23,8 @@ def exported(world: World) -> Path:
 def test_an_export_holds_all_that_the_ledger_says(world: World, exported: Path) -> None:
     from_ledger, from_export = verify_export(world.path), verify_export(exported)
     assert from_ledger.books.digest == from_export.books.digest
-    assert from_ledger.books.history == from_export.books.history == {STEP: 117}
-    assert from_ledger.books.states == from_export.books.states
+    assert from_ledger.books.charges.history == from_export.books.charges.history == {STEP: 117}
+    assert from_ledger.books.charges.states == from_export.books.charges.states
     assert from_export.head is not None
     assert from_export.head.is_signed_by(world.key.public)
     assert digests_at(exported, {3, 5}) == digests_at(world.path, {3, 5, 99})

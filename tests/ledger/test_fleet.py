@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ledger.worlds import STEP, World, policy, request, round_trip
-from lrdp.accounting import Adjacency, Mechanism, RenyiAccountant
+from lrdp.accounting import Adjacency, Mechanism, RenyiAccountant, ReservedSlots
 from lrdp.commands.fleet import reports_in
 from lrdp.errors import BudgetExceeded, InvalidInput
-from lrdp.ledger import Ledger, SigningKey, SlotsChoice, rotate_key
+from lrdp.ledger import Ledger, SigningKey, rotate_key
 from lrdp.ledger.export import write_export
 from lrdp.ledger.fleet import FleetBooks, fleet_view
 from lrdp.ledger.heads import Successor, rotation_message
@@ -57,7 +57,7 @@ def test_the_rounds_left_are_the_rounds_that_are_admitted(tmp_path: Path) -> Non
 
 
 def test_clients_with_slots_are_seen_too(tmp_path: Path) -> None:
-    _, report, ledger = client(tmp_path, "a", [(3.7, 39)], choice=SlotsChoice(slots={STEP: 100}))
+    _, report, ledger = client(tmp_path, "a", [(3.7, 39)], rule=ReservedSlots(slots={STEP: 100}))
     seen = fleet_view(FleetBooks.of([report]))
     assert seen.rounds.tolist() == [1]
     assert seen.guaranteed[0] == pytest.approx(ledger.answer().guaranteed.epsilon)

@@ -84,7 +84,7 @@ def test_a_deleted_tail_is_noticed_from_the_head_that_others_hold(world: World) 
     thief.commit()
     thief.close()
     with world.open() as ledger:
-        assert ledger.books.history == {STEP: 39}, "the chain alone does not notice"
+        assert ledger.books.charges.history == {STEP: 39}, "the chain alone does not notice"
         with pytest.raises(LedgerRolledBack, match=r"end at entry 5 .*do not contain entry 11"):
             ledger.witness(newest)
 
@@ -135,7 +135,7 @@ def test_adopting_charges_the_gap_at_the_policys_worst_case(tmp_path: Path, lost
         rounds(ledger, 0, 4)
         ledger.back_up(backup)
         newest = rounds(ledger, 4, lost)
-        true_steps = ledger.books.steps
+        true_steps = ledger.books.charges.steps
     shutil.move(backup, world.path)
     with world.open() as ledger:
         before = ledger.answer()
@@ -147,7 +147,7 @@ def test_adopting_charges_the_gap_at_the_policys_worst_case(tmp_path: Path, lost
         assert adopted.mechanism == world.rules.mechanism.costliest
         gap = 39 * lost
         assert gap <= adopted.steps <= 2 * gap + 39, "never too little, and at most about twice as much"
-        assert ledger.books.steps >= true_steps
+        assert ledger.books.charges.steps >= true_steps
         assert ledger.answer().guaranteed.epsilon > before.guaranteed.epsilon
         ledger.witness(newest)
         with pytest.raises(InvalidInput, match="nothing to adopt"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ledger.worlds import STEP, World, policy, request
-from lrdp.accounting import Adjacency, Mechanism, RenyiFilter
+from lrdp.accounting import Adjacency, Filter, Mechanism, RenyiOrders
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, PolicyRefused
 from lrdp.ledger import Receipt, Reply, State, void
 from lrdp.ledger.choice import decode_choice
@@ -70,8 +70,8 @@ class LedgerMachine(RuleBasedStateMachine):
         """An independent filter, charged with the model's own sum; the run's share is the whole budget."""
         budget = self.world.rules.budget.total
         history: dict[Mechanism, int] = {STEP.with_noise(key): count for key, count in self.steps.items() if count}
-        weights = self.filter.weights  # type: ignore[attr-defined]
-        before = RenyiFilter(budget=budget, adjacency=Adjacency.ADD_REMOVE, weights=weights, history=history)
+        orders = RenyiOrders(weights=self.filter.weights)  # type: ignore[attr-defined]
+        before = Filter(rule=orders, budget=budget, adjacency=Adjacency.ADD_REMOVE, history=history)
         return before.charge(STEP.with_noise(noise), steps)[1].admitted
 
     @rule()
@@ -125,8 +125,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def books_and_model_agree(self) -> None:
         books = self.ledger.books
-        assert books.history == {STEP.with_noise(noise): count for noise, count in self.steps.items() if count}
-        assert books.states == {entry: state for made in self.charges.values() for entry, state in made}
+        assert books.charges.history == {STEP.with_noise(noise): count for noise, count in self.steps.items() if count}
+        assert books.charges.states == {entry: state for made in self.charges.values() for entry, state in made}
         assert self.ledger.answer().guaranteed.epsilon <= EPSILON
 
     def teardown(self) -> None:

@@ -31,7 +31,7 @@ def test_a_flood_of_refusals_hardly_grows_the_file(world: World) -> None:
         # 16 in full, then two reasons each time their number doubles: at 32, 64 and 128.
         assert ledger.books.seq - entries == 16 + 2 * 3
         assert world.path.stat().st_size - size <= 12_288
-        assert ledger.books.history == {}
+        assert ledger.books.charges.history == {}
 
 
 def test_control_without_the_bound_the_same_flood_grows_the_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_after_the_next_charge_every_refusal_is_counted(world: World) -> None:
         assert ledger.books.refusals.by_reason.total() == 64
         round_trip(ledger, request(1))
         assert ledger.books.refusals.by_reason == {Refusal.CLIP_NORM: 34, Refusal.STEPS: 66}
-        assert ledger.books.history == {STEP: 39}
+        assert ledger.books.charges.history == {STEP: 39}
         flood(ledger, 5, start=5000)
         newest = [events.decode(line) for line, _ in ledger.entries()][-5:]
         assert {getattr(event, "run", None) for event in newest} == {f"run-{number}" for number in range(5000, 5005)}, (

@@ -43,7 +43,7 @@ def test_heads_of_both_keys_are_the_ledgers_own(used: World) -> None:
         ledger.witness(Head.decode(after.encode()))
         assert after.is_signed_by(used.key.public)
         assert not after.is_signed_by(new.key.public), "who knows the last key alone cannot follow"
-        assert ledger.books.history == {STEP: 78}
+        assert ledger.books.charges.history == {STEP: 78}
         assert ledger.reply_to(request(1)) is not None, "stored with a head that the first key signed"
 
 
@@ -58,7 +58,9 @@ def test_the_old_key_no_longer_opens_or_charges(used: World) -> None:
     with pytest.raises(PolicyRefused, match="its key was rotated"):
         used.open()
     with new.open() as ledger:
-        assert ledger.books.history == {STEP: 78}, "the charge before the rotation stands, and nothing was added"
+        assert ledger.books.charges.history == {STEP: 78}, (
+            "the charge before the rotation stands, and nothing was added"
+        )
 
 
 def test_a_rollback_to_before_the_rotation_is_noticed_with_the_old_key(used: World, tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_a_stolen_old_key_can_stop_a_ledger_but_not_make_it_forget(used: World) 
         point = replace(honest.points[0], digest="0" * 64, steps=0)
         with pytest.raises(LedgerRolledBack):
             ledger.witness(replace(honest, successors=(), points=(point,)).signed(used.key))
-        assert ledger.books.history == {STEP: 39}
+        assert ledger.books.charges.history == {STEP: 39}
 
 
 def test_a_key_does_not_return(used: World) -> None:

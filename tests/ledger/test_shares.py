@@ -48,26 +48,26 @@ def epsilon(ledger: Ledger, steps: int) -> float:
 def test_new_sessions_of_one_server_do_not_give_it_another_share(tmp_path: Path) -> None:
     with World(folder=tmp_path, rules=RULES).create() as ledger:
         assert spend(ledger, sessions()) is Refusal.RUN_QUOTA
-        assert epsilon(ledger, ledger.books.steps) <= 1.5
-        assert ledger.books.runs > 1
-        spent = ledger.books.steps
+        assert epsilon(ledger, ledger.books.charges.steps) <= 1.5
+        assert ledger.books.charges.runs > 1
+        spent = ledger.books.charges.steps
         assert spend(ledger, (asked("one session", number) for number in range(9))) is Refusal.RUN_QUOTA
-        assert ledger.books.steps == spent
+        assert ledger.books.charges.steps == spent
 
 
 def test_control_runs_that_the_client_names_itself_have_shares_of_their_own(tmp_path: Path) -> None:
     rules = policy(epsilon="2.5", per_run_epsilon="1.5")
     with World(folder=tmp_path, rules=rules).create() as ledger:
         assert spend(ledger, (request(1, run=f"run-{number}", steps=STEPS) for number in count())) is Refusal.BUDGET
-        assert epsilon(ledger, ledger.books.steps) > 1.5
+        assert epsilon(ledger, ledger.books.charges.steps) > 1.5
 
 
 def test_each_server_has_a_share_of_its_own_and_the_budget_holds_over_all(tmp_path: Path) -> None:
     with World(folder=tmp_path, rules=RULES).create() as ledger:
         spend(ledger, sessions())
-        half = ledger.books.steps
+        half = ledger.books.charges.steps
         assert spend(ledger, sessions(OTHER)) is Refusal.RUN_QUOTA
-        assert ledger.books.steps == 2 * half
+        assert ledger.books.charges.steps == 2 * half
         assert ledger.answer().guaranteed.epsilon <= 8.0
 
 
@@ -78,12 +78,12 @@ def test_the_share_outlives_the_process(tmp_path: Path) -> None:
             round_trip(ledger, each)
     with world.open() as ledger:
         spend(ledger, islice(sessions(), 3, None))
-        spent = ledger.books.steps
+        spent = ledger.books.charges.steps
     fresh = World(folder=tmp_path / "fresh", rules=RULES)
     fresh.folder.mkdir()
     with fresh.create() as ledger:
         spend(ledger, sessions())
-        assert ledger.books.steps == spent
+        assert ledger.books.charges.steps == spent
 
 
 def test_a_session_recorded_without_its_server_counts_against_every_server(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_a_session_recorded_without_its_server_counts_against_every_server(tmp_p
     with world.create() as ledger, pytest.raises(BudgetExceeded):
         exhaust(ledger, run=digest("a session of before"), steps=STEPS)
     with replace(world, rules=RULES).open() as ledger:
-        spent = ledger.books.steps
+        spent = ledger.books.charges.steps
         assert spent > 0
         for server in (SERVER, OTHER):
             assert spend(ledger, sessions(server)) is Refusal.RUN_QUOTA
-        assert ledger.books.steps == spent
+        assert ledger.books.charges.steps == spent
 
 
 def test_a_voided_charge_is_given_back_to_its_server(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_request_of_a_server_that_is_not_pinned_is_refused(tmp_path: Path) -> 
             with pytest.raises(PolicyRefused, match="nothing was spent") as caught:
                 ledger.charge(asked("one", server=stranger))
             assert caught.value.refusal is Refusal.SERVER
-        assert ledger.books.steps == 0
+        assert ledger.books.charges.steps == 0
 
 
 @pytest.mark.parametrize("change", [{"server": "ab"}, {"server": "AB" * 32}, {"run": f"{'5e' * 8}/run"}])

@@ -154,7 +154,7 @@ def check_policy(seed: int, folder: Path) -> None:
     assert RenyiAccountant(adjacency=USUAL).epsilon(plan, training.budget.delta).epsilon <= training.budget.epsilon
     with open_budget(home, training.rounds) as ledger:
         assert ledger.books.budget == training.budget
-        answer = ledger.books.choice.admit(training.budget, USUAL, {}, (policy.mechanism.costliest, training.steps))
+        _, answer = ledger.books.filter(training.budget).charge(policy.mechanism.costliest, training.steps)
     assert answer.admitted
 
 

@@ -20,7 +20,7 @@ from lrdp.commands.ledger import _in_short
 from lrdp.commands.output import print_page, print_record
 from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import void
-from lrdp.ledger.books import State
+from lrdp.ledger.charges import State
 from lrdp.ledger.policy import BudgetRule, Holder
 from lrdp.ledger.summary import Summary, summarize
 from lrdp.report.statement import AuditBound, Statement, record

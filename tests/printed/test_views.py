@@ -89,7 +89,7 @@ def check_refusal(world: World, seed: int) -> None:
         rules = policy(epsilon=repr(total), per_run_epsilon=repr(draw.choice((total, total / 2))))
         asked = request(1, run="other", steps=draw.randint(300, 400), mechanism=STEP.with_noise(draw.uniform(1.3, 2.0)))
         sentence = decide(books, rules, asked).sentence
-        ledger_now = books.choice.state(books.budget, books.opened.adjacency, books.history).guaranteed.epsilon
+        ledger_now = books.filter(books.budget).guaranteed.epsilon
     share = rules.budget.per_run.epsilon
     known = [*whole(asked.steps, total, share, books.budget.delta), *up(ledger_now, 0.0)]
     lines = [rules.lines[f"budget.{key}"] for key in ("epsilon", "per_run_epsilon")]

@@ -31,7 +31,7 @@ def noises_in(update):
 
 def assert_every_noise_was_charged(ledger, updates):
     """Within half a step: one noise more or less is told apart."""
-    charged = sum(ledger.books.history.values())
+    charged = sum(ledger.books.charges.history.values())
     assert sum(map(noises_in, updates)) == pytest.approx(charged, abs=0.5)
 
 
@@ -44,7 +44,7 @@ def test_as_many_noises_are_drawn_as_steps_were_charged(world):
     with world.create() as ledger:
         paid = [ledger.charge(request(number, steps=LOCAL_STEPS)) for number in range(ROUNDS)]
         updates = [private_update(receipt, of_the_policy()) for receipt in paid]
-        assert sum(ledger.books.history.values()) == ROUNDS * LOCAL_STEPS
+        assert sum(ledger.books.charges.history.values()) == ROUNDS * LOCAL_STEPS
         assert_every_noise_was_charged(ledger, updates)
 
 

@@ -168,7 +168,7 @@ def test_a_dead_adapter_is_refused_by_name_with_the_fix_and_nothing_is_charged(m
     with home.open() as ledger:
         with pytest.raises(Unsupported, match=rf"get no gradient .*: .*{DEAD[make]}.*freeze them"):
             check_gradients(STEP, of(make()))
-        assert ledger.books.steps == 0
+        assert ledger.books.charges.steps == 0
         assert ledger.answer().spent.epsilon == 0.0
 
 
@@ -189,7 +189,7 @@ def test_the_example_trains_adapters_and_its_one_charge_is_in_the_books(tmp_path
     model = example["train"](made_model(tmp_path / "model"), tmp_path / "sentences.parquet", home.folder)
     assert any(bool(values.any()) for name, values in model.named_parameters() if "lora_B" in name)
     with home.open() as ledger:
-        assert ledger.books.steps == 20
+        assert ledger.books.charges.steps == 20
     public = example["tokens"](tmp_path / "model", tmp_path / "sentences.parquet", "dev")
     assert 0.0 <= example["accuracy"](model, public) <= 1.0
 

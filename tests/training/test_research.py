@@ -57,7 +57,7 @@ def test_a_seeded_update_is_paid_for_like_any_other(tmp_path):
             seeded_update(receipt, of_the_policy, seeded_randomness(0, 0, 1))
         with pytest.raises(ReceiptRefused):
             seeded_update("no receipt", of_the_policy, seeded_randomness(0, 0, 1))  # type: ignore[arg-type]
-        assert sum(ledger.books.history.values()) == 1
+        assert sum(ledger.books.charges.history.values()) == 1
 
 
 # ------------------------------------------------------------------------------------------- and never for real clients

@@ -22,10 +22,12 @@ from lrdp.accounting.accountants import (
     checked_history,
 )
 from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
-from lrdp.accounting.filters import SPREAD, Filter, FilterAnswer, RenyiFilter, ReservedSlots, checked_weights, readings
+from lrdp.accounting.filter_rules import SPREAD, FilterRule, RenyiOrders, ReservedSlots, readings
+from lrdp.accounting.filters import Filter, FilterAnswer
 from lrdp.accounting.fleet import FLEET_CHUNK, Fleet
 from lrdp.accounting.mechanisms import (
     CLIP_HEADROOM,
+    MECHANISMS,
     Adjacency,
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
@@ -34,12 +36,14 @@ from lrdp.accounting.mechanisms import (
     PoissonGaussian,
     SampledGaussian,
     TruncatedPoissonGaussian,
+    costliest_of,
 )
 from lrdp.accounting.planning import Option, Plan, Training, options, recipes
 
 __all__ = [
     "CLIP_HEADROOM",
     "FLEET_CHUNK",
+    "MECHANISMS",
     "SPREAD",
     "Accountant",
     "Adjacency",
@@ -47,6 +51,7 @@ __all__ = [
     "Calibrated",
     "Filter",
     "FilterAnswer",
+    "FilterRule",
     "FixedSizeGaussian",
     "FixedSizeWithReplacementGaussian",
     "Fleet",
@@ -59,7 +64,7 @@ __all__ = [
     "PoissonGaussian",
     "PrivacySpent",
     "RenyiAccountant",
-    "RenyiFilter",
+    "RenyiOrders",
     "ReservedSlots",
     "SampledGaussian",
     "SteadyAccountant",
@@ -67,7 +72,7 @@ __all__ = [
     "Training",
     "TruncatedPoissonGaussian",
     "checked_history",
-    "checked_weights",
+    "costliest_of",
     "least_noise",
     "most_rounds",
     "options",

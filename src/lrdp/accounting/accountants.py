@@ -81,6 +81,12 @@ class Accountant(ABC):
 class RenyiAccountant(Accountant):
     """Exact Rényi divergences, summed over the steps and converted at the best order.
 
+    >>> from lrdp.accounting import Adjacency, FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.427)
+    >>> accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
+    >>> accountant.epsilon({step: 100}, delta=1e-5).epsilon < accountant.epsilon({step: 200}, delta=1e-5).epsilon
+    True
+
     Guarantees: never below the true divergence of the mechanism's dominating pair, and at most one part in 10⁶ above,
     unless there is next to no noise (docs/accounting.md): then the unsampled Gaussian's stands in.
     """

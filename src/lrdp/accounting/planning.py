@@ -113,8 +113,8 @@ class Plan:
             f"{best.label} puts the least noise on the mean ({AtMost(best.mechanism.noise_on_mean):.4g}, "
             f"{AtMost(share):.0%} of {paper.label}) at a constant {best.mechanism.rows} rows in memory."
         )
-        if isinstance(best.mechanism, TruncatedPoissonGaussian):
-            why += f" It holds for data sets of at most {best.mechanism.dataset_size} records."
+        if best.mechanism.scope != paper.mechanism.scope:
+            why += f" It holds for {best.mechanism.scope}."
         return why
 
     def at_equal_noise(self, option: Option) -> SampledGaussian:

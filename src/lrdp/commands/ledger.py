@@ -71,10 +71,16 @@ def verify_command(
     check_heads(where, verified, [_read_head(each) for each in head or []])
     books = verified.books
     signed = verified.head is not None
-    say(f"{books.seq} entries, {len(books.states)} charges: all as they were written.")
+    say(f"{books.seq} entries, {len(books.charges.states)} charges: all as they were written.")
     if books.clock_fell_at:
         say(f"Note: the clock went back at entry {books.clock_fell_at[0]}; nothing depends on it.")
-    record = {"ok": True, "entries": books.seq, "charges": len(books.states), "steps": books.steps, "signed": signed}
+    record = {
+        "ok": True,
+        "entries": books.seq,
+        "charges": len(books.charges.states),
+        "steps": books.charges.steps,
+        "signed": signed,
+    }
     print_record({**record, "digest": books.digest.hex(), "clock_went_back": len(books.clock_fell_at)}, as_json)
 
 

@@ -57,9 +57,9 @@ class Spending:
             epsilon_fixed=answer.spent.epsilon,
             budget=books.budget.epsilon,
             delta=books.budget.delta,
-            charges=len(books.states),
-            steps=sum(books.history.values()),
-            lost=sum(state is State.RESERVED for state in books.states.values()),
+            charges=len(books.charges.states),
+            steps=sum(books.charges.history.values()),
+            lost=sum(state is State.RESERVED for state in books.charges.states.values()),
             refusals={refusal.value: count for refusal, count in books.refusals.by_reason.items()},
             folder=str(home.folder),
         )

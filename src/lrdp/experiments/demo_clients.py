@@ -69,7 +69,7 @@ class Doom:
 
     def _paid(self) -> int:
         with closing(self.home.ledger()) as ledger:
-            return len(ledger.books.states)
+            return len(ledger.books.charges.states)
 
 
 def _die_half_way(done: StepDone) -> None:

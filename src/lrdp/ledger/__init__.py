@@ -8,7 +8,6 @@ alone.
 from lrdp.ledger.administration import adopt_head, rotate_key, void
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.choice import FilterChoice, OrdersChoice, SlotsChoice
 from lrdp.ledger.decisions import tighter
 from lrdp.ledger.export import VerifiedBooks, check_heads, check_key_known, verify_export, write_export
 from lrdp.ledger.fleet import FleetBooks, FleetView, fleet_view
@@ -35,14 +34,12 @@ __all__ = [
     "REPORT_LABEL",
     "Books",
     "ChainPoint",
-    "FilterChoice",
     "FleetBooks",
     "FleetView",
     "Head",
     "Holder",
     "Home",
     "Ledger",
-    "OrdersChoice",
     "PeersRule",
     "Policy",
     "Receipt",
@@ -53,7 +50,6 @@ __all__ = [
     "Request",
     "Retries",
     "SigningKey",
-    "SlotsChoice",
     "State",
     "Store",
     "Summary",

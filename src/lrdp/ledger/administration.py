@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
-from lrdp.accounting import FixedSizeGaussian, Mechanism
+from lrdp.accounting import Mechanism, costliest_of
 from lrdp.errors import InvalidInput
 from lrdp.ledger import events
 from lrdp.ledger.books import Books, adopt_message, void_message
@@ -24,7 +22,7 @@ def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) ->
     """
     books = ledger.books
     _check_administrator(books, administrator)
-    state = books.states.get(charge)
+    state = books.charges.states.get(charge)
     if state is not State.RESERVED:
         raise InvalidInput(
             f"entry {charge} must be a charge without a reply, and is {state.value if state else 'no charge'}: what "
@@ -74,22 +72,9 @@ def rotate_key(ledger: Ledger, old: SigningKey, new: SigningKey) -> None:
 
 
 def _costliest(books: Books, policy: Policy) -> Mechanism:
-    """A step that costs at least as much as each that some policy allowed, at every order and to every test.
-
-    Where policies differ, the lost steps may be a mixture, and the one whose ε is largest need not dominate the rest.
-    A fixed-size step with the largest probability and the least noise does, also the truncated-Poisson ones: a record
-    that enters always moves the sum by two clip norms, and not only where the batch is cut.
-    """
+    """A step that costs at least as much as each that some policy in these books allowed."""
     policies = [policy, *(parse_policy(past.text, source="an earlier policy") for past in books.policies)]
-    allowed = {rule.mechanism.costliest for rule in policies}
-    if len(allowed) == 1:
-        return allowed.pop()
-    likeliest = max(allowed, key=lambda step: Fraction(step.batch_size, step.dataset_size))
-    return FixedSizeGaussian(
-        dataset_size=likeliest.dataset_size,
-        batch_size=likeliest.batch_size,
-        noise_multiplier=min(step.noise_multiplier for step in allowed),
-    )
+    return costliest_of(rule.mechanism.costliest for rule in policies)
 
 
 def _check_administrator(books: Books, key: SigningKey) -> None:

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 
-from lrdp.accounting import Budget, Mechanism
-from lrdp.errors import LedgerDamaged
+from lrdp.accounting import Budget, Filter, FilterRule, Mechanism
+from lrdp.errors import InvalidInput, LedgerDamaged
 from lrdp.ledger import events
 from lrdp.ledger.chain import GENESIS, broken
-from lrdp.ledger.charges import Charges, State
-from lrdp.ledger.choice import FilterChoice, decode_choice
+from lrdp.ledger.charges import Charges
+from lrdp.ledger.choice import decode_choice
 from lrdp.ledger.heads import Head, Successor, rotation_message
 from lrdp.ledger.key_files import is_signed
 from lrdp.ledger.tallies import RefusalTally
 from lrdp.ledger.texts import encode_mechanism
-from lrdp.ledger.whole_rounds import Entry, read_rounds, stretches
 
-__all__ = ["Books", "State", "adopt_message", "void_message"]
+Entry = tuple[bytes, bytes]
+"""A line and its hash."""
+Rule = Callable[[int, Any], None]
+"""What the event at an entry's number does to the books; ValueError if it cannot stand there."""
 _BATCH: Final = 1024  # entries read at a time: enough for long columns, few enough to hold in memory
 _WRONG: Final = (ValueError, KeyError, OverflowError, TypeError)
-"""What reading a line raises if it is not as it was written, and folding it if it cannot follow."""
+"""What folding an entry raises if it cannot follow."""
 
 
-class Books(Charges):
-    """The state after the entries so far: the charges, whose they are, and what else was recorded."""
+class Books:
+    """The state after the entries so far: the charges, whose they are, and what else was recorded.
+
+    ``steps_at`` holds, for each entry, the steps that were charged up to it.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
         self.seq = 0
         self.digest = GENESIS
+        self.charges = Charges()
+        self.steps_at = array("q")
         self.opened: events.Opened
-        self.choice: FilterChoice
+        self.rule: FilterRule
         self.policies: list[events.PolicySet] = []
         self.refusals = RefusalTally()
         self.suspended: Head | None = None
@@ -43,10 +50,31 @@ class Books(Charges):
         self.successors: list[Successor] = []
         self.latest_clock = 0
         self.clock_fell_at: list[int] = []
+        self._rules = self._table()
+
+    def _table(self) -> Mapping[type[events.Event], Rule]:
+        """What each kind of entry changes, or refuses to follow."""
+        return {
+            events.Opened: self._open,
+            events.PolicySet: lambda _, event: self.policies.append(event),
+            events.Reserved: self.charges.reserve,
+            events.ReplyReady: self.charges.answer,
+            events.Sent: self.charges.send,
+            events.Voided: self._void,
+            events.Declined: self._decline,
+            events.Unlisted: self._count,
+            events.Suspended: self._suspend,
+            events.Adopted: self._adopt,
+            events.Rotated: self._rotate,
+        }
 
     @property
     def budget(self) -> Budget:
         return Budget(epsilon=self.opened.epsilon, delta=self.opened.delta)
+
+    def filter(self, budget: Budget) -> Filter:
+        """What decides whether a charge fits a budget on top of all that counts: every figure is read from it."""
+        return Filter(rule=self.rule, budget=budget, adjacency=self.opened.adjacency, history=self.charges.history)
 
     @property
     def client_key(self) -> str:
@@ -87,90 +115,77 @@ class Books(Charges):
                 more = bool(batch)
 
     def _extend(self, batch: list[Entry]) -> None:
-        for likely, entries in stretches(batch):
-            if not (likely and self._fold_rounds(entries)):
-                self._fold_each(entries)
-
-    def _fold_rounds(self, entries: list[Entry]) -> bool:
-        """Fold whole rounds by columns; False, and nothing is folded, if they must be folded one by one."""
-        if not self.seq:
-            return False
+        """Read all and fold each; where one cannot be read each is read alone, so that the first wrong one is named."""
         try:
-            rounds = read_rounds(entries, seq=self.seq, digest=self.digest, clock=self.latest_clock)
-            self._add(rounds)
-        except _WRONG:
-            return False
-        self.seq, self.digest, self.latest_clock = self.seq + len(entries), entries[-1][1], rounds.clock
-        return True
+            found = self._read(batch)
+        except (LedgerDamaged, InvalidInput) as problem:
+            if len(batch) == 1:
+                raise _misplaced(self.seq + 1, problem) from None
+            for entry in batch:
+                self._extend([entry])
+            return
+        self._fold(found)
+        self.digest = batch[-1][1] if batch else self.digest
 
-    def _fold_each(self, entries: list[Entry]) -> None:
-        seq, previous, clock = self.seq, self.digest, self.latest_clock
-        note_steps = self.steps_at.append
+    def _fold(self, found: list[events.Event]) -> None:
+        """Each may follow those before it, and changes what they say."""
+        rules, note_steps, charges = self._rules, self.steps_at.append, self.charges
+        seq, clock = self.seq, self.latest_clock
         try:
-            for line, digest in entries:
+            for event in found:
                 seq += 1
-                if sha256(previous + line).digest() != digest:
-                    raise broken(seq)
-                fields = line.decode().split("\t", 5)
-                quick = _QUICK.get(fields[0])
-                if quick is not None and seq > 1:
-                    now = quick(self, seq, fields)
-                else:
-                    now = self._fold(seq, events.decode(line))
-                note_steps(self.steps)
-                if now < clock:
+                if (seq == 1) is not (type(event) is events.Opened):
+                    raise ValueError("a ledger begins with OPENED, and has it once")
+                rules[type(event)](seq, event)
+                note_steps(charges.steps)
+                if event.at < clock:
                     self.clock_fell_at.append(seq)
-                previous, clock = digest, now
-        except TypeError:
-            raise broken(seq) from None
+                clock = event.at
         except _WRONG as problem:
-            raise LedgerDamaged(f"entry {seq} cannot stand where it does: {problem}.") from None
-        self.seq, self.digest, self.latest_clock = seq, previous, clock
+            raise _misplaced(seq, problem) from None
+        self.seq, self.latest_clock = seq, clock
 
-    def _fold(self, seq: int, event: events.Event) -> int:
-        if (seq == 1) is not (type(event) is events.Opened):
-            raise ValueError("a ledger begins with OPENED, and has it once")
-        _FOLD[type(event)](self, event)
-        return event.at
+    def _read(self, batch: list[Entry]) -> list[events.Event]:
+        """The events of the next entries, whose hashes are right."""
+        previous = self.digest
+        for line, digest in batch:
+            if type(line) is not bytes or sha256(previous + line).digest() != digest:
+                raise broken(self.seq + 1)
+            previous = digest
+        return events.decode_all([line for line, _ in batch])
 
-    def _open(self, event: events.Opened) -> None:
+    def _open(self, _seq: int, event: events.Opened) -> None:
         if event.format != events.FORMAT:
             raise ValueError(f"its format is {event.format!r}, this version reads {events.FORMAT}")
-        self.opened, self.choice = event, decode_choice(event.filter)
+        self.opened, self.rule = event, decode_choice(event.filter)
 
-    def _set_policy(self, event: events.PolicySet) -> None:
-        self.policies.append(event)
-
-    def _void(self, event: events.Voided) -> None:
-        if event.charge not in self._unanswered:
-            raise self._misplaced(event.charge, State.RESERVED)
+    def _void(self, _seq: int, event: events.Voided) -> None:
+        self.charges.take_back(event.charge)
         message = void_message(self.opened.ledger, event.charge, event.reason)
         if not is_signed(self.opened.administrator_key, event.signature, message):
             raise ValueError("the administrator's signature on it does not hold")
-        self._take_back(event.charge)
 
-    def _decline(self, event: events.Declined) -> None:
-        self.refusals.add(event.refusal, len(self.states), key=event.key)
+    def _decline(self, _seq: int, event: events.Declined) -> None:
+        self.refusals.add(event.refusal, len(self.charges.states), key=event.key)
 
-    def _count(self, event: events.Unlisted) -> None:
-        self.refusals.add(event.refusal, len(self.states), requests=event.requests)
+    def _count(self, _seq: int, event: events.Unlisted) -> None:
+        self.refusals.add(event.refusal, len(self.charges.states), requests=event.requests)
 
-    def _suspend(self, event: events.Suspended) -> None:
+    def _suspend(self, _seq: int, event: events.Suspended) -> None:
         self.suspended = self._own(event.head)
 
-    def _adopt(self, event: events.Adopted) -> None:
+    def _adopt(self, _seq: int, event: events.Adopted) -> None:
         if event.steps < 0:
             raise ValueError(f"a gap is never negative, and this is {event.steps}")
         head = self._own(event.head)
         message = adopt_message(head, event.mechanism, event.steps)
         if not is_signed(self.opened.administrator_key, event.signature, message):
             raise ValueError("the administrator's signature on it does not hold")
-        self._counted[self._catalogue.kind(event.mechanism)] += event.steps
-        self.steps += event.steps
+        self.charges.adopt(event.mechanism, event.steps)
         self.adopted.append(head)
         self.suspended = None
 
-    def _rotate(self, event: events.Rotated) -> None:
+    def _rotate(self, _seq: int, event: events.Rotated) -> None:
         message = rotation_message(self.opened.ledger, self.client_key, event.key)
         if not is_signed(self.client_key, event.signature, message):
             raise ValueError("the key before it did not sign it")
@@ -181,6 +196,12 @@ class Books(Charges):
         if not head.is_signed_by(self.opened.client_key):
             raise ValueError("the head in it was not signed by this ledger's key")
         return head
+
+
+def _misplaced(seq: int, problem: Exception) -> LedgerDamaged:
+    if isinstance(problem, LedgerDamaged):
+        return problem
+    return LedgerDamaged(f"entry {seq} cannot stand where it does: {problem}.")
 
 
 @contextmanager
@@ -203,21 +224,3 @@ def void_message(ledger: str, charge: int, reason: str) -> bytes:
 def adopt_message(head: Head, mechanism: Mechanism, steps: int) -> bytes:
     """What the administrator signs to adopt a head."""
     return b"lrdp-adopt-1 " + head.message() + f" {steps}*{encode_mechanism(mechanism)}".encode()
-
-
-# The kinds that make up almost all of a ledger are folded from their fields: reading a million takes half the time.
-_QUICK: Final[dict[str, Callable[[Books, int, list[str]], int]]] = {
-    "RESERVED": Books._reserve,
-    "READY": Books._ready,
-    "SENT": Books._sent,
-}
-_FOLD: Final[dict[type[events.Event], Callable[[Books, Any], None]]] = {
-    events.Opened: Books._open,
-    events.PolicySet: Books._set_policy,
-    events.Voided: Books._void,
-    events.Declined: Books._decline,
-    events.Unlisted: Books._count,
-    events.Suspended: Books._suspend,
-    events.Adopted: Books._adopt,
-    events.Rotated: Books._rotate,
-}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from enum import Enum
-from itertools import accumulate, chain, repeat
 
 from lrdp.accounting import Mechanism
 from lrdp.ledger import events
-from lrdp.ledger.request import ANYBODY
-from lrdp.ledger.tallies import Catalogue, Tally
-from lrdp.ledger.whole_rounds import Rounds
+from lrdp.ledger.request import ANYBODY, payer_of
+from lrdp.ledger.tallies import Kind, RunTally, Tally
 
 
 class State(Enum):
@@ -25,26 +22,28 @@ class State(Enum):
 
 # Looked up once: these are used a million times.
 _RESERVED, _READY, _SENT = State.RESERVED, State.READY, State.SENT
-_from_hex = float.fromhex
 
 
 class Charges:
     """Every charge so far.
 
     ``history`` holds what counts: every charge that was not voided, and what was adopted. ``steps`` counts all that was
-    ever charged, and never falls.
+    ever charged, and never falls. ``newest`` is the last charge that was made, whatever became of it.
     """
 
     def __init__(self) -> None:
         self.states: dict[int, State] = {}
         self.replies: dict[int, str] = {}
         self.answered: dict[str, int] = {}
+        self.clip_norms: set[float] = set()
         self.steps = 0
-        self.steps_at = array("q")
-        self._catalogue = Catalogue()
+        self.newest: events.Reserved | None = None
+        self._unanswered: dict[int, events.Reserved] = {}
         self._counted, self._voided = Tally(), Tally()
-        self._unanswered: dict[int, list[str]] = {}
-        self._newest: list[str] = []
+        self._kinds: dict[Mechanism, Kind] = {}
+        self._latest: Kind | None = None
+        self._runs: dict[str, RunTally] = {}
+        self._payers = defaultdict[str, Tally](Tally)
 
     @property
     def history(self) -> dict[Mechanism, int]:
@@ -57,100 +56,82 @@ class Charges:
     @property
     def runs(self) -> int:
         """How many runs were charged for."""
-        return len(self._catalogue.runs)
-
-    @property
-    def clip_norms(self) -> set[float]:
-        """Every clip norm that was charged for."""
-        return self._catalogue.clip_norms
+        return len(self._runs)
 
     def history_of(self, payer: str) -> dict[Mechanism, int]:
         """What counts against one payer's share: its own charges, and those of which nobody knows whose they are."""
         steps = Counter[Mechanism]()
         for name in {payer, ANYBODY}:
-            if name in self._catalogue.payers:
-                steps.update(self._catalogue.payers[name].history())
+            if name in self._payers:
+                steps.update(self._payers[name].history())
         return dict(steps)
 
     def charges_in(self, run: str, number: int) -> int:
         """How often one round of a run was charged."""
-        tally = self._catalogue.runs.get(run)
+        tally = self._runs.get(run)
         return 0 if tally is None else tally.charges.get(number, 0)
 
     def unanswered(self, seq: int) -> events.Reserved | None:
         """The charge at an entry, while it is RESERVED; None otherwise."""
-        return _charge(self._unanswered.get(seq))
+        return self._unanswered.get(seq)
 
-    @property
-    def newest_charge(self) -> events.Reserved | None:
-        """The last charge that was made, whatever became of it."""
-        return _charge(self._newest)
-
-    def _reserve(self, seq: int, fields: list[str]) -> int:
-        _, now, _key, name, number, rest = self._unanswered[seq] = self._newest = fields
-        text, guaranteed, spent = rest.rsplit("\t", 2)
-        catalogue = self._catalogue
-        kind, steps = catalogue.terms.get(text) or catalogue.learn_terms(text)
-        run = catalogue.runs_by_text.get(name) or catalogue.learn_run(name)
-        _from_hex(guaranteed), _from_hex(spent)
+    def reserve(self, seq: int, event: events.Reserved) -> None:
+        """Count a charge: the entry ``seq``."""
+        steps = event.steps
+        if steps < 1:
+            raise ValueError(f"a charge is for at least one step, not for {steps}")
+        kind = self._kind(event.mechanism)
+        run = self._runs.get(event.run) or self._begin(event.run)
         self.states[seq] = _RESERVED
+        self._unanswered[seq] = self.newest = event
         self._counted[kind] += steps
         run.steps[kind] += steps
-        run.charges[int(number)] += 1
+        run.charges[event.round] += 1
+        self.clip_norms.add(event.clip_norm)
         self.steps += steps
-        return int(now)
 
-    def _ready(self, _seq: int, fields: list[str]) -> int:
-        _, now, number, digest, size = fields
-        charge = int(number)
+    def answer(self, _seq: int, event: events.ReplyReady) -> None:
+        """A charge has its reply."""
+        charge = event.charge
         reserved = self._unanswered.pop(charge, None)
         if reserved is None:
             raise self._misplaced(charge, State.RESERVED)
         self.states[charge] = _READY
-        self.replies[charge] = digest
-        self.answered[reserved[2]] = charge
-        int(size)
-        return int(now)
+        self.replies[charge] = event.digest
+        self.answered[reserved.key] = charge
 
-    def _sent(self, _seq: int, fields: list[str]) -> int:
-        _, now, number = fields
-        charge = int(number)
-        if self.states.get(charge) is not _READY:
-            raise self._misplaced(charge, State.READY)
-        self.states[charge] = _SENT
-        return int(now)
+    def send(self, _seq: int, event: events.Sent) -> None:
+        """A charge's reply has left."""
+        if self.states.get(event.charge) is not _READY:
+            raise self._misplaced(event.charge, State.READY)
+        self.states[event.charge] = _SENT
 
-    def _add(self, rounds: Rounds) -> None:
-        """Reserve, answer and send all of these; if one cannot be decoded an error is raised and nothing is added."""
-        charges = Counter(zip(rounds.runs, rounds.terms, strict=True))
-        learnt = [(*self._catalogue.learn(*each), count) for each, count in charges.items()]
-        steps_of, run_of = self._catalogue.terms, self._catalogue.runs_by_text
-        sums = list(accumulate([steps_of[text][1] for text in rounds.terms], initial=self.steps))[1:]
-        steps_at = array("q", chain.from_iterable(zip(sums, sums, sums, strict=True)))
-        for run, kind, steps, count in learnt:
-            self._counted[kind] += steps * count
-            run.steps[kind] += steps * count
-        for name, number in zip(rounds.runs, rounds.numbers, strict=True):
-            run_of[name].charges[number] += 1
-        self.states.update(zip(rounds.seqs, repeat(_SENT)))
-        self.replies.update(zip(rounds.seqs, rounds.replies, strict=True))
-        self.answered.update(zip(rounds.keys, rounds.seqs, strict=True))
-        self.steps, self._newest = sums[-1], rounds.newest
-        self.steps_at.extend(steps_at)
-
-    def _take_back(self, charge: int) -> None:
+    def take_back(self, charge: int) -> None:
+        """A charge no longer counts."""
+        reserved = self._unanswered.pop(charge, None)
+        if reserved is None:
+            raise self._misplaced(charge, State.RESERVED)
         self.states[charge] = State.VOID
-        _, _, _, name, _, rest = self._unanswered.pop(charge)
-        kind, steps = self._catalogue.terms[rest.rsplit("\t", 2)[0]]
-        self._voided[kind] += steps
-        self._counted[kind] -= steps
-        self._catalogue.runs_by_text[name].steps[kind] -= steps
+        kind = self._kind(reserved.mechanism)
+        self._voided[kind] += reserved.steps
+        self._counted[kind] -= reserved.steps
+        self._runs[reserved.run].steps[kind] -= reserved.steps
+
+    def adopt(self, mechanism: Mechanism, steps: int) -> None:
+        """Count steps that were taken on a lost branch."""
+        self._counted[self._kind(mechanism)] += steps
+        self.steps += steps
+
+    def _kind(self, mechanism: Mechanism) -> Kind:
+        """Charges of one kind follow each other, and comparing values takes longer than seeing that they are one."""
+        if self._latest is None or mechanism is not self._latest.mechanism:
+            self._latest = self._kinds.setdefault(mechanism, Kind(mechanism=mechanism))
+        return self._latest
+
+    def _begin(self, run: str) -> RunTally:
+        self._runs[run] = tally = RunTally(self._payers[payer_of(run)])
+        return tally
 
     def _misplaced(self, charge: int, before: State) -> ValueError:
         state = self.states.get(charge)
         return ValueError(f"charge {charge} is {state.value if state else 'unknown'}, not {before.value}")
-
-
-def _charge(fields: list[str] | None) -> events.Reserved | None:
-    event = events.decode("\t".join(fields).encode()) if fields else None
-    return event if isinstance(event, events.Reserved) else None

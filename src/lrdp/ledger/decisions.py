@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-from lrdp.accounting import (
-    Budget,
-    FilterAnswer,
-    FixedSizeGaussian,
-    Mechanism,
-    TruncatedPoissonGaussian,
-)
+from lrdp.accounting import Budget, FilterAnswer, Mechanism
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, LrdpError, PolicyRefused, Unsupported
 from lrdp.figures import AtMost
 from lrdp.ledger.books import Books
@@ -44,7 +37,7 @@ class Decision:
 
 def decide(books: Books, policy: Policy, request: Request) -> Decision:
     """Admit or refuse; the first objection found is the one given."""
-    if request.key in books.answered:
+    if request.key in books.charges.answered:
         return Decision(sentence=f"round {request.round} was answered: its stored bytes are sent again, at no cost.")
     objection = _suspension(books) or policy_objection(policy, request) or _recharge(books, request)
     if objection is None:
@@ -91,47 +84,25 @@ def _least_clip(policy: Policy) -> str:
 
 
 def _mechanism_objection(policy: Policy, asked: Mechanism) -> Objection | None:
-    costliest: Any = policy.mechanism.costliest
-    if type(asked) is not type(costliest):
-        return Refusal.SAMPLING, _broken(policy, "mechanism.sampling", f"{asked.name} sampling", costliest.name)
-    if not asked.noise_multiplier >= costliest.noise_multiplier:
-        text = f"noise {asked.noise_multiplier}"
-        return Refusal.NOISE, _broken(
-            policy, "mechanism.min_noise_multiplier", text, f"at least {costliest.noise_multiplier}"
-        )
-    return _SIZES[type(costliest)](policy, asked, costliest)
-
-
-def _fixed_sizes(policy: Policy, asked: FixedSizeGaussian, costliest: FixedSizeGaussian) -> Objection | None:
-    """The data set is counted as in the policy: counted as smaller, a record is drawn more often, and costs more."""
-    if asked.batch_size > costliest.batch_size:
-        return _batch(policy, asked.batch_size, costliest.batch_size)
-    return _dataset(policy, "mechanism.min_dataset_size", asked.dataset_size, costliest.dataset_size)
-
-
-def _truncated_sizes(
-    policy: Policy, asked: TruncatedPoissonGaussian, costliest: TruncatedPoissonGaussian
-) -> Objection | None:
-    """Data set and cap must be those of the policy: a smaller cap costs more, not less."""
-    if asked.batch_size > costliest.batch_size or asked.cap != costliest.cap:
-        return _batch(policy, asked.batch_size, costliest.batch_size, f" with the cap {costliest.cap}")
-    return _dataset(policy, "mechanism.max_dataset_size", asked.dataset_size, costliest.dataset_size)
-
-
-_SIZES: Final[dict[type[Mechanism], Callable[[Policy, Any, Any], Objection | None]]] = {
-    FixedSizeGaussian: _fixed_sizes,
-    TruncatedPoissonGaussian: _truncated_sizes,
-}
-
-
-def _batch(policy: Policy, asked: int, most: int, also: str = "") -> Objection:
-    return Refusal.BATCH_SIZE, _broken(policy, "mechanism.batch_size", f"batches of {asked}", f"at most {most}{also}")
-
-
-def _dataset(policy: Policy, key: str, asked: int, stated: int) -> Objection | None:
-    if asked == stated:
+    costliest = policy.mechanism.costliest
+    field = costliest.looser_in(asked)
+    if field is None:
         return None
-    return Refusal.DATASET_SIZE, _broken(policy, key, f"a data set counted as {asked}", f"exactly {stated}")
+    if field not in costliest.bounds:
+        return Refusal.SAMPLING, _broken(policy, "mechanism.sampling", f"{asked.name} sampling", costliest.name)
+    key, side = costliest.bounds[field]
+    refusal, words = _FIELDS.get(field, (Refusal.SAMPLING, field))
+    what, allowed = f"{words} {getattr(asked, field)}", f"{side.value} {getattr(costliest, field)}"
+    return refusal, _broken(policy, f"mechanism.{key}", what, allowed)
+
+
+_FIELDS: Final = {
+    "noise_multiplier": (Refusal.NOISE, "noise"),
+    "batch_size": (Refusal.BATCH_SIZE, "batches of"),
+    "cap": (Refusal.BATCH_SIZE, "batches cut to"),
+    "dataset_size": (Refusal.DATASET_SIZE, "a data set counted as"),
+}
+"""The reason that the server is told, and our words for it; a field that has none here is a matter of sampling."""
 
 
 def _suspension(books: Books) -> Objection | None:
@@ -144,7 +115,7 @@ def _suspension(books: Books) -> Objection | None:
 
 
 def _recharge(books: Books, request: Request) -> Objection | None:
-    made = books.charges_in(request.full_name, request.round)
+    made = books.charges.charges_in(request.full_name, request.round)
     if made < MOST_CHARGES_PER_ROUND:
         return None
     return Refusal.RECHARGE, (
@@ -155,10 +126,8 @@ def _recharge(books: Books, request: Request) -> Objection | None:
 
 def _admit(books: Books, policy: Policy, request: Request) -> Decision:
     """The global budget first, then the run's share of it; every comparison fails closed on a NaN."""
-    charge = (request.mechanism, request.steps)
-    adjacency = books.opened.adjacency
     total = tighter(books.budget, policy.budget.total)
-    after = books.choice.admit(total, adjacency, books.history, charge)
+    _, after = books.filter(total).charge(request.mechanism, request.steps)
     if not (after.admitted and after.guaranteed.epsilon <= total.epsilon):
         return Decision(
             refusal=Refusal.BUDGET,
@@ -170,7 +139,8 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
     share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
     if share.epsilon >= total.epsilon:
         return Decision(after=after)
-    quota = books.choice.for_runs().admit(share, adjacency, books.history_of(request.payer), charge)
+    own = replace(books.filter(share), rule=books.rule.for_shares(), history=books.charges.history_of(request.payer))
+    _, quota = own.charge(request.mechanism, request.steps)
     if not (quota.admitted and quota.guaranteed.epsilon <= share.epsilon):
         return Decision(
             refusal=Refusal.RUN_QUOTA,

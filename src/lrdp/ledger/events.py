@@ -2,25 +2,22 @@
 
 An entry is one line of fields separated by tabs: its kind, the clock in microseconds since 1970 (for people; nothing
 depends on it), then the fields below in their order. Each value has exactly one line.
+
+This is the only reader of lines. It takes many at a time, those of a kind together and a column after the other,
+because Python spends more time between values than on them; a single line is a column of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from lrdp.accounting import Adjacency, Mechanism
 from lrdp.errors import InvalidInput
 from lrdp.ledger.refusals import Refusal
-from lrdp.ledger.texts import (
-    LONGEST_LINE,
-    decode_float,
-    decode_mechanism,
-    decode_word,
-    encode_float,
-    encode_mechanism,
-    encode_word,
-)
+from lrdp.ledger.texts import FLOAT, LONGEST_LINE, MECHANISM, WHOLE, WORD, Spelling, one_of
 
 FORMAT: Final = "1"
 _MOST_FIELDS: Final = 16
@@ -137,37 +134,32 @@ class Rotated(NamedTuple):
 
 Event = Opened | PolicySet | Reserved | ReplyReady | Sent | Declined | Unlisted | Voided | Suspended | Adopted | Rotated
 
-_WRITE: Final[dict[str, Callable[..., str]]] = {
-    "int": lambda value: str(int(value)),
-    "float": encode_float,
-    "str": encode_word,
-    "Mechanism": encode_mechanism,
-    "Adjacency": lambda value: value.value,
-    "Refusal": lambda value: value.value,
+_CLOCK, _CHARGE, _REFUSAL = WHOLE, WHOLE, one_of(Refusal)
+FORMS: Final[dict[str, tuple[type[Event], tuple[Spelling, ...]]]] = {
+    "OPENED": (
+        Opened,
+        (_CLOCK, WORD, WORD, WORD, WORD, WHOLE, one_of(Adjacency), FLOAT, FLOAT, WORD, WORD, WORD),
+    ),
+    "POLICY": (PolicySet, (_CLOCK, WORD, WORD)),
+    "RESERVED": (Reserved, (_CLOCK, WORD, WORD, WHOLE, MECHANISM, WHOLE, FLOAT, WORD, FLOAT, FLOAT)),
+    "READY": (ReplyReady, (_CLOCK, _CHARGE, WORD, WHOLE)),
+    "SENT": (Sent, (_CLOCK, _CHARGE)),
+    "REFUSED": (Declined, (_CLOCK, WORD, WORD, WHOLE, _REFUSAL, WORD)),
+    "UNLISTED": (Unlisted, (_CLOCK, _REFUSAL, WHOLE)),
+    "VOID": (Voided, (_CLOCK, _CHARGE, WORD, WORD)),
+    "SUSPENDED": (Suspended, (_CLOCK, WORD)),
+    "ADOPTED": (Adopted, (_CLOCK, WORD, MECHANISM, WHOLE, WORD)),
+    "ROTATED": (Rotated, (_CLOCK, WORD, WORD)),
 }
-
-KINDS: Final[dict[str, type[Event]]] = {
-    "OPENED": Opened,
-    "POLICY": PolicySet,
-    "RESERVED": Reserved,
-    "READY": ReplyReady,
-    "SENT": Sent,
-    "REFUSED": Declined,
-    "UNLISTED": Unlisted,
-    "VOID": Voided,
-    "SUSPENDED": Suspended,
-    "ADOPTED": Adopted,
-    "ROTATED": Rotated,
-}
-_NAMES: Final = {kind: name for name, kind in KINDS.items()}
+"""How each kind of entry is written: its value, and the text of each of the value's fields in their order."""
+_NAMES: Final = {kind: name for name, (kind, _) in FORMS.items()}
 
 
 def encode(event: Event) -> bytes:
     """The line of an entry, without its end."""
-    kind = type(event)
-    types = kind.__annotations__.values()
-    values = [_WRITE[_type_name(field)](value) for field, value in zip(types, event, strict=True)]
-    return "\t".join([_NAMES[kind], *values]).encode()
+    name = _NAMES[type(event)]
+    _, fields = FORMS[name]
+    return "\t".join([name, *(field.write(value) for field, value in zip(fields, event, strict=True))]).encode()
 
 
 def decode(line: bytes) -> Event:
@@ -176,53 +168,35 @@ def decode(line: bytes) -> Event:
     Raises:
         InvalidInput: for a line that is not an entry.
     """
-    if len(line) > LONGEST_LINE:
-        raise InvalidInput(f"an entry of {len(line)} bytes, and {LONGEST_LINE} is the most.")
-    name = "?"
+    return decode_all([line])[0]
+
+
+def decode_all(lines: Sequence[bytes]) -> list[Event]:
+    """The entries of these lines, in their order.
+
+    Raises:
+        InvalidInput: if one of them is not an entry; which, is known only of a line that is read alone.
+    """
+    longest = max(map(len, lines), default=0)
+    if longest > LONGEST_LINE:
+        raise InvalidInput(f"an entry of {longest} bytes, and {LONGEST_LINE} is the most.")
+    rows = [["?"]]
     try:
-        fields = line.decode().split("\t", _MOST_FIELDS)
-        name = fields[0]
-        return _READERS[name](fields)
-    except (KeyError, ValueError, IndexError, TypeError, OverflowError) as problem:
-        raise InvalidInput(f"a line of kind {name[:20]!r} is no entry of a ledger: {problem}.") from None
+        rows = [line.split("\t", _MOST_FIELDS) for line in b"\n".join(lines).decode().split("\n")]
+        if len(rows) != len(lines):
+            raise ValueError("it holds the end of a line")
+        alike = defaultdict[str, list[list[str]]](list)
+        for row in rows:
+            alike[row[0]].append(row)
+        made = {name: iter(_values(name, found)) for name, found in alike.items()}
+    except (KeyError, ValueError, TypeError, OverflowError) as problem:
+        raise InvalidInput(f"a line of kind {rows[0][0][:20]!r} is no entry of a ledger: {problem}.") from None
+    return [next(made[row[0]]) for row in rows]
 
 
-def _type_name(annotation: object) -> str:
-    return str(getattr(annotation, "__forward_arg__", annotation))
-
-
-class ChargeTerms(NamedTuple):
-    """What a charge is for: the fields of :class:`Reserved` that a run's rounds have in common."""
-
-    mechanism: Mechanism
-    steps: int
-    clip_norm: float
-    accountant: str
-
-
-def decode_terms(text: str) -> ChargeTerms:
-    """The terms from their part of a line."""
-    mechanism, steps, clip, accountant = text.split("\t", 4)
-    return ChargeTerms(decode_mechanism(mechanism), int(steps), decode_float(clip), decode_word(accountant))
-
-
-_READ: Final[dict[str, Callable[[str], object]]] = {
-    "int": int,
-    "float": decode_float,
-    "str": decode_word,
-    "Mechanism": decode_mechanism,
-    "Adjacency": Adjacency,
-    "Refusal": Refusal,
-}
-
-
-def _reader(kind: type[Event]) -> Callable[[list[str]], Event]:
-    readers = [_READ[_type_name(field)] for field in kind.__annotations__.values()]
-
-    def read(values: list[str]) -> Event:
-        return kind._make(reader(value) for reader, value in zip(readers, values[1:], strict=True))
-
-    return read
-
-
-_READERS: Final = {name: _reader(kind) for name, kind in KINDS.items()}
+def _values(name: str, rows: list[list[str]]) -> list[Event]:
+    """The entries of one kind, from the fields of their lines."""
+    kind, fields = FORMS[name]
+    _, *columns = zip(*rows, strict=True)
+    read = [field.read(column) for field, column in zip(fields, columns, strict=True)]
+    return list(map(partial(tuple.__new__, kind), zip(*read, strict=True)))

@@ -159,6 +159,6 @@ def _checked_head(text: bytes, books: Books, path: Path) -> Head:
             f"{path} ends at entry {books.seq} but its head is of entry {head.seq}: entries are missing or not its own."
         )
     followed = list(head.successors) == books.successors
-    if head.steps != books.steps or not followed or not head.is_signed_by(books.opened.client_key):
+    if head.steps != books.charges.steps or not followed or not head.is_signed_by(books.opened.client_key):
         raise LedgerDamaged(f"{path} has a head that the client's key did not sign.")
     return head

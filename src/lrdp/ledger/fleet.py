@@ -13,9 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lrdp import limits
-from lrdp.accounting import FLEET_CHUNK, Adjacency, Budget, Fleet, Mechanism, readings
+from lrdp.accounting import (
+    FLEET_CHUNK,
+    Adjacency,
+    Budget,
+    Filter,
+    Fleet,
+    Mechanism,
+    RenyiOrders,
+    ReservedSlots,
+    readings,
+)
 from lrdp.errors import InvalidInput
-from lrdp.ledger.choice import OrdersChoice, SlotsChoice, decode_choice
+from lrdp.ledger.choice import decode_choice
 from lrdp.ledger.columns import read_columns, write_columns
 from lrdp.ledger.reports import Report
 from lrdp.ledger.texts import decode_mechanism, encode_mechanism
@@ -239,22 +249,22 @@ def fleet_view(books: FleetBooks) -> FleetView:
 
 
 def _filtered(books: FleetBooks, rows: IntArray, text: str, delta: float) -> tuple[FloatArray, IntArray]:
-    choice = decode_choice(text)
-    kinds: dict[type[object], Any] = {OrdersChoice: _by_orders, SlotsChoice: _by_slots}
-    found: tuple[FloatArray, IntArray] = kinds[type(choice)](books, rows, choice, delta)
+    rule = decode_choice(text)
+    kinds: dict[type[object], Any] = {RenyiOrders: _by_orders, ReservedSlots: _by_slots}
+    found: tuple[FloatArray, IntArray] = kinds[type(rule)](books, rows, rule, delta)
     return found
 
 
-def _by_orders(books: FleetBooks, rows: IntArray, choice: OrdersChoice, delta: float) -> tuple[FloatArray, IntArray]:
-    """What :class:`lrdp.accounting.RenyiFilter` says of each, for many at once."""
-    curves = books.fleet.curves(np.array(list(choice.weights)))
+def _by_orders(books: FleetBooks, rows: IntArray, rule: RenyiOrders, delta: float) -> tuple[FloatArray, IntArray]:
+    """What a :class:`lrdp.accounting.Filter` says of each, for many at once."""
+    curves = books.fleet.curves(np.array(list(rule.weights)))
     # ε grows with the divergence one to one, so its value at any one tells what the conversion costs.
-    conversion = readings(np.array([_ANY]), choice.weights, delta) - _ANY
+    conversion = readings(np.array([_ANY]), rule.weights, delta) - _ANY
     guaranteed, rounds = np.zeros(len(rows)), np.zeros(len(rows))
     for first in range(0, len(rows), FLEET_CHUNK):
         part = slice(first, first + FLEET_CHUNK)
         used, clients = books.fleet.divergences(rows[part], curves), rows[part]
-        guaranteed[part] = readings(used, choice.weights, delta).min(axis=1)
+        guaranteed[part] = readings(used, rule.weights, delta).min(axis=1)
         cost = curves[books.following[clients]] * books.following_steps[clients, None]
         room = books.epsilons[clients, None] - conversion - used
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -263,11 +273,12 @@ def _by_orders(books: FleetBooks, rows: IntArray, choice: OrdersChoice, delta: f
     return guaranteed, np.clip(rounds, 0, _MOST_ROUNDS).astype(np.int64)
 
 
-def _by_slots(books: FleetBooks, rows: IntArray, choice: SlotsChoice, delta: float) -> tuple[FloatArray, IntArray]:
-    filters = [
-        choice.filter(Budget(epsilon=float(books.epsilons[row]), delta=delta), books.fleet.adjacency, history)
-        for row, history in zip(rows, map(books.history, rows), strict=True)
-    ]
-    following = [(books.fleet.mechanisms[books.following[row]], int(books.following_steps[row])) for row in rows]
-    rounds = [each.left(step) // steps for each, (step, steps) in zip(filters, following, strict=True)]
-    return np.array([each.guaranteed.epsilon for each in filters]), np.array(rounds, dtype=np.int64)
+def _by_slots(books: FleetBooks, rows: IntArray, rule: ReservedSlots, delta: float) -> tuple[FloatArray, IntArray]:
+    guaranteed, rounds = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
+    for place, row in enumerate(rows):
+        budget = Budget(epsilon=float(books.epsilons[row]), delta=delta)
+        used = Filter(rule=rule, budget=budget, adjacency=books.fleet.adjacency, history=books.history(row))
+        following = books.fleet.mechanisms[books.following[row]]
+        left = rule.left(budget, used.adjacency, used.history, following)
+        guaranteed[place], rounds[place] = used.guaranteed.epsilon, left // int(books.following_steps[row])
+    return guaranteed, rounds

@@ -13,13 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from lrdp.accounting import FilterAnswer
+from lrdp.accounting import Filter, FilterAnswer, FilterRule, RenyiOrders
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused, ReceiptRefused
 from lrdp.figures import AtMost
 from lrdp.ledger import events, records
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.choice import FilterChoice, OrdersChoice
 from lrdp.ledger.decisions import decide, tighter
 from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.journal import Journal
@@ -41,7 +40,31 @@ def system_clock() -> int:
 
 
 class Ledger:
-    """One data set's books, open for charging under a policy. Use one per thread; processes may share the file."""
+    """One data set's books, open for charging under a policy. Use one per thread; processes may share the file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from lrdp.accounting import Budget, Training
+    >>> from lrdp.ledger import Holder, Home, ReceivedModel, open_budget, write_policy
+    >>> plan = Training(
+    ...     dataset_size=5000, batch_size=128, rounds=50, local_steps=10, budget=Budget(epsilon=4.0, delta=1e-6)
+    ... )
+    >>> with TemporaryDirectory() as folder:
+    ...     home = Home(folder=Path(folder))
+    ...     write_policy(home, Holder(client="hospital-a", unit="patient", max_rows_per_unit=1), plan)
+    ...     with open_budget(home, plan_rounds=50) as ledger:
+    ...         request = Request(
+    ...             run="run-1",
+    ...             round=1,
+    ...             model=ReceivedModel(digest="0" * 64, size=1000, largest_weight=0.5),
+    ...             config_digest="1" * 64,
+    ...             mechanism=ledger.policy.mechanism.costliest,
+    ...             steps=10,
+    ...             clip_norm=1.0,
+    ...         )
+    ...         receipt = ledger.charge(request)
+    ...         receipt.steps, ledger.books.charges.steps, 0 < ledger.answer().guaranteed.epsilon < 4
+    (10, 10, True)
+    """
 
     def __init__(self, *, store: Store, policy: Policy, key: SigningKey, clock: Clock = system_clock) -> None:
         self._store, self.policy, self._key, self._clock = store, policy, key, clock
@@ -49,23 +72,23 @@ class Ledger:
 
     @classmethod
     def create(
-        cls, path: Path, *, policy: Policy, key: SigningKey, administrator: str, choice: FilterChoice | None = None
+        cls, path: Path, *, policy: Policy, key: SigningKey, administrator: str, rule: FilterRule | None = None
     ) -> Ledger:
         """Open the budget of a new data set; ``administrator`` is the public half of the administrator's key.
 
-        Without a ``choice`` the filter is hedged around the policy's costliest step.
+        Without a ``rule`` the filter is hedged around the policy's costliest step.
         """
-        rule = policy.budget
-        choice = choice or OrdersChoice.hedged(rule.total, rule.adjacency, policy.mechanism.costliest)
-        state = choice.state(rule.total, rule.adjacency, {})
-        if not state.guaranteed.epsilon <= rule.total.epsilon:
+        budget, adjacency = policy.budget.total, policy.budget.adjacency
+        rule = rule or RenyiOrders.hedged(budget, adjacency, policy.mechanism.costliest)
+        paid = Filter(rule=rule, budget=budget, adjacency=adjacency).guaranteed
+        if not paid.epsilon <= budget.epsilon:
             raise InvalidInput(
-                f"the slots cost ε={AtMost(state.guaranteed.epsilon)}, above the budget of {rule.total.epsilon}: "
+                f"the slots cost ε={AtMost(paid.epsilon)}, above the budget of {budget.epsilon}: "
                 f"nothing was opened; take fewer slots or more noise."
             )
         ledger = cls(store=Store.create(path), policy=policy, key=key)
         with ledger._journal.transaction():
-            ledger._journal.record(records.opening(policy, key.public, administrator, choice, system_clock()))
+            ledger._journal.record(records.opening(policy, key.public, administrator, rule, system_clock()))
             ledger._journal.record(events.PolicySet(system_clock(), policy.digest, policy.text))
         return ledger
 
@@ -106,9 +129,7 @@ class Ledger:
     def answer(self) -> FilterAnswer:
         """ε guaranteed and ε spent, recomputed from the entries."""
         books = self.books
-        return books.choice.state(
-            tighter(books.budget, self.policy.budget.total), books.opened.adjacency, books.history
-        )
+        return books.filter(tighter(books.budget, self.policy.budget.total)).answer()
 
     def charge(self, request: Request) -> Receipt:
         """Pay for a request; when this returns, the charge is on disk.
@@ -126,7 +147,7 @@ class Ledger:
             if decision.after is not None:
                 self._record_unlisted()
                 self._journal.record(
-                    records.reservation(request, decision.after, books.choice.accountant, self._clock())
+                    records.reservation(request, decision.after, books.rule.accountant.name, self._clock())
                 )
             elif decision.refusal and (request.key, decision.refusal) not in books.refusals.listed:
                 self._decline(books, request, decision.refusal, decision.sentence)
@@ -146,7 +167,7 @@ class Ledger:
         if not receipt.redeemed:
             raise ReceiptRefused(f"the receipt of entry {receipt.entry} was not redeemed: nothing was trained on it.")
         with self._journal.transaction() as books:
-            state, charge = books.states.get(receipt.entry), books.unanswered(receipt.entry)
+            state, charge = books.charges.states.get(receipt.entry), books.charges.unanswered(receipt.entry)
             if state is None or (charge is not None and charge.key != receipt.request_key):
                 raise ReceiptRefused(
                     f"entry {receipt.entry} is not the charge of this receipt: it is of another ledger."
@@ -165,7 +186,7 @@ class Ledger:
     def sent(self, reply: Reply) -> None:
         """Record that the reply left; saying so twice changes nothing."""
         with self._journal.transaction() as books:
-            state = books.states.get(reply.charge)
+            state = books.charges.states.get(reply.charge)
             if state is State.READY:
                 self._journal.record(events.Sent(self._clock(), reply.charge))
         if state not in (State.READY, State.SENT):
@@ -176,18 +197,18 @@ class Ledger:
     def reply_to(self, request: Request) -> Reply | None:
         """The stored reply to a request asked again; None where none is stored (any more)."""
         with self._journal.moment() as books:
-            charge = books.answered.get(request.key)
+            charge = books.charges.answered.get(request.key)
             return None if charge is None else stored_reply(self._store, books, charge)
 
     def reply_of(self, charge: int) -> Reply | None:
         """The stored reply to a charge; None where none is stored (any more)."""
         with self._journal.moment() as books:
-            return stored_reply(self._store, books, charge) if charge in books.replies else None
+            return stored_reply(self._store, books, charge) if charge in books.charges.replies else None
 
     def unsent(self) -> list[Reply]:
         """The replies that were ready when the process died."""
         with self._journal.moment() as books:
-            ready = [charge for charge, state in books.states.items() if state is State.READY]
+            ready = [charge for charge, state in books.charges.states.items() if state is State.READY]
             replies = [stored_reply(self._store, books, charge) for charge in ready]
         return [reply for reply in replies if reply is not None]
 
@@ -235,7 +256,7 @@ class Ledger:
 
     def _decline(self, books: Books, request: Request, refusal: Refusal, sentence: str) -> None:
         """Write a refusal in full, or count it: a server that invents requests must not fill the disk."""
-        listed, total = books.refusals.since(len(books.states))
+        listed, total = books.refusals.since(len(books.charges.states))
         if listed < MOST_LISTED:
             self._journal.record(records.declined(request, refusal, sentence, self._clock()))
             return

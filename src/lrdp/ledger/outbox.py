@@ -34,13 +34,15 @@ def stored_reply(store: Store, books: Books, charge: int) -> Reply | None:
     """
     stored = store.reply(charge)
     if stored is None:
-        if books.states[charge] is State.READY:
+        if books.charges.states[charge] is State.READY:
             raise LedgerDamaged(f"the reply to entry {charge} is gone though it was never sent: nothing is released.")
-        if charge in nlargest(KEPT_REPLIES, (sent for sent, state in books.states.items() if state is State.SENT)):
+        if charge in nlargest(
+            KEPT_REPLIES, (sent for sent, state in books.charges.states.items() if state is State.SENT)
+        ):
             raise LedgerDamaged(f"the reply to entry {charge} is gone though it was sent lately: nothing is released.")
         return None
     head, body = stored
-    if not _vouched(head, books.opened.client_key) or sha256(body).hexdigest() != books.replies[charge]:
+    if not _vouched(head, books.opened.client_key) or sha256(body).hexdigest() != books.charges.replies[charge]:
         raise LedgerDamaged(f"the stored reply to entry {charge} is not as it was stored: it is not sent.")
     return Reply(charge=charge, body=body, head=head)
 
@@ -48,7 +50,7 @@ def stored_reply(store: Store, books: Books, charge: int) -> Reply | None:
 def store_reply(store: Store, books: Books, reply: Reply) -> None:
     """Within a transaction: keep a reply, and let go of those that were sent long ago."""
     store.put_reply(reply.charge, reply.head, reply.body)
-    sent = [charge for charge in store.kept_replies() if books.states.get(charge) is State.SENT]
+    sent = [charge for charge in store.kept_replies() if books.charges.states.get(charge) is State.SENT]
     store.drop_replies(sent[:-KEPT_REPLIES])
 
 

@@ -31,7 +31,9 @@ class Holder:
         for name, value in (("client", self.client), ("unit", self.unit)):
             limits.made_by(name, value, str)
             if not value.strip() or len(value) > 200 or not value.isprintable():
-                raise InvalidInput(f"{name} must be a printable name of 1 to 200 characters, got {value!r}.")
+                raise InvalidInput(
+                    f"{name} must be a printable name of 1 to 200 characters, got {value!r}.", field=name
+                )
         rows = limits.whole("max_rows_per_unit", self.max_rows_per_unit, 1, "a unit without rows is not in the data")
         limits.keep(self, max_rows_per_unit=rows)
 
@@ -51,7 +53,8 @@ class BudgetRule:
         if not self.per_run.epsilon <= self.total.epsilon:
             raise InvalidInput(
                 f"per_run_epsilon must be at most epsilon={self.total.epsilon}, got {self.per_run.epsilon}: no run "
-                f"may spend more than there is."
+                f"may spend more than there is.",
+                field="per_run_epsilon",
             )
 
 
@@ -83,7 +86,8 @@ class MechanismRule:
         if not self.min_clip_norm <= self.clip_norm:
             raise InvalidInput(
                 f"min_clip_norm must be at most clip_norm={self.clip_norm}, got {self.min_clip_norm}: no request "
-                f"could keep both."
+                f"could keep both.",
+                field="min_clip_norm",
             )
 
 
@@ -134,7 +138,8 @@ class PeersRule:
             if not _SERVER_KEY.fullmatch(key):
                 raise InvalidInput(
                     f"server_keys must be Ed25519 public keys of 64 lower-case hexadecimal digits, as `lrdp keys show` "
-                    f"prints them, got {key[:80]!r}."
+                    f"prints them, got {key[:80]!r}.",
+                    field="server_keys",
                 )
         fewest = limits.whole("min_roster", self.min_roster, FEWEST_PARTICIPANTS, "of two, each could subtract itself")
         limits.keep(self, min_roster=fewest)

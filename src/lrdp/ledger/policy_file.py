@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lrdp import files
-from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, SampledGaussian, TruncatedPoissonGaussian
+from lrdp.accounting import MECHANISMS, Adjacency, Budget, SampledGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
 from lrdp.ledger.policy import BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
 from lrdp.ledger.refusals import Refusal
@@ -94,7 +94,7 @@ class _Reader:
         self.known.add(name)
         values = self.tables.get(table)
         if not isinstance(values, dict) or key not in values:
-            raise InvalidInput(f"{self.source}{self._line(table)}: [{table}] must have the key {key}, and has not.")
+            raise InvalidInput(f"{self.source}{self.line(table)}: [{table}] must have the key {key}, and has not.")
         return self._typed(name, values[key], kind)
 
     def choice(self, name: str, kinds: type[Choice]) -> Choice:
@@ -103,7 +103,7 @@ class _Reader:
         if given not in words:
             key = name.split(".")[1]
             raise InvalidInput(
-                f"{self.source}{self._line(name)}: {key} must be one of {', '.join(words)}, got {given[:80]!r}."
+                f"{self.source}{self.line(name)}: {key} must be one of {', '.join(words)}, got {given[:80]!r}."
             )
         return kinds(given)
 
@@ -113,14 +113,13 @@ class _Reader:
         values = self.tables.get(table)
         return isinstance(values, dict) and key in values
 
-    def checked(self, names: str, build: Callable[[], Value]) -> Value:
-        """What ``build`` returns; its complaint with the line of the key it names, among ``names``."""
+    def checked(self, table: str, build: Callable[[], Value], **keys: str) -> Value:
+        """What ``build`` returns; its complaint with the line of the field it names: its key, or that of its name."""
         try:
             return build()
         except InvalidInput as problem:
-            keys = names.split()
-            key = next((key for key in keys if str(problem).startswith(_aliases(key))), keys[0])
-            raise InvalidInput(f"{self.source}{self._line(key)}: {problem}") from None
+            key = keys.get(problem.field or "", f"{table}.{problem.field}")
+            raise InvalidInput(f"{self.source}{self.line(key) or self.line(table)}: {problem}") from None
 
     def refuse_unknown(self) -> None:
         tables = {name.split(".", 1)[0] for name in self.known}
@@ -129,24 +128,25 @@ class _Reader:
             for name in keys:
                 if table not in tables or name not in self.known:
                     raise InvalidInput(
-                        f"{self.source}{self._line(name if name in self.lines else table)}: the key {name.lstrip('.')} "
+                        f"{self.source}{self.line(name if name in self.lines else table)}: the key {name.lstrip('.')} "
                         f"is not known: a rule that is not understood is not kept, so nothing is."
                     )
 
     def _typed(self, name: str, value: Any, kind: type[Value]) -> Value:
         if type(value) is int and not abs(value) < _HUGE:
-            raise InvalidInput(f"{self.source}{self._line(name)}: {name} is a number beyond every limit.")
+            raise InvalidInput(f"{self.source}{self.line(name)}: {name} is a number beyond every limit.")
         # TOML's true is no number, and 8 is a fine 8.0.
         if kind is float and type(value) is int:
             value = float(value)
         items: list[object] = value if kind is list and type(value) is list else []
         fits = type(value) is kind and all(type(item) is str for item in items)
         if not fits or (kind is float and not math.isfinite(value)):
-            raise InvalidInput(f"{self.source}{self._line(name)}: {name} must be {_WORDS[kind]}, got {_shown(value)}.")
+            raise InvalidInput(f"{self.source}{self.line(name)}: {name} must be {_WORDS[kind]}, got {_shown(value)}.")
         typed: Value = value
         return typed
 
-    def _line(self, name: str) -> str:
+    def line(self, name: str) -> str:
+        """As an error shows it; nothing for a key that is not there."""
         line = self.lines.get(name)
         return "" if line is None else f" line {line}"
 
@@ -158,84 +158,55 @@ def _shown(value: object) -> str:
         return type(value).__name__
 
 
-def _aliases(name: str) -> tuple[str, str]:
-    """How a complaint may begin that is about this key: its name, with or without min_ and max_."""
-    key = name.split(".")[1]
-    return f"{key} ", f"{key.removeprefix('min_').removeprefix('max_')} "
-
-
 def _identity(reader: _Reader) -> Holder:
     client, unit = reader.get("identity.client", str), reader.get("identity.unit", str)
     rows = reader.get("identity.max_rows_per_unit", int)
-    return reader.checked(
-        "identity.client identity.unit identity.max_rows_per_unit",
-        lambda: Holder(client=client, unit=unit, max_rows_per_unit=rows),
-    )
+    return reader.checked("identity", lambda: Holder(client=client, unit=unit, max_rows_per_unit=rows))
 
 
 def _budget(reader: _Reader) -> BudgetRule:
     epsilon, delta = reader.get("budget.epsilon", float), reader.get("budget.delta", float)
     adjacency = reader.choice("budget.adjacency", Adjacency)
     per_run = reader.get("budget.per_run_epsilon", float) if reader.has("budget.per_run_epsilon") else epsilon
-    total = reader.checked("budget.epsilon budget.delta", lambda: Budget(epsilon=epsilon, delta=delta))
-    share = reader.checked("budget.per_run_epsilon", lambda: Budget(epsilon=per_run, delta=delta))
-    return reader.checked("budget.per_run_epsilon", lambda: BudgetRule(total=total, adjacency=adjacency, per_run=share))
-
-
-def _fixed_size(reader: _Reader, batch_size: int, noise: float) -> Callable[[], SampledGaussian]:
-    size = reader.get("mechanism.min_dataset_size", int)
-    return lambda: FixedSizeGaussian(dataset_size=size, batch_size=batch_size, noise_multiplier=noise)
-
-
-def _truncated_poisson(reader: _Reader, batch_size: int, noise: float) -> Callable[[], SampledGaussian]:
-    size, cap = reader.get("mechanism.max_dataset_size", int), reader.get("mechanism.cap", int)
-    return lambda: TruncatedPoissonGaussian(dataset_size=size, batch_size=batch_size, cap=cap, noise_multiplier=noise)
-
-
-_SAMPLINGS: Final = {
-    FixedSizeGaussian.name: _fixed_size,
-    TruncatedPoissonGaussian.name: _truncated_poisson,
-}
+    total = reader.checked("budget", lambda: Budget(epsilon=epsilon, delta=delta))
+    share = reader.checked("budget", lambda: Budget(epsilon=per_run, delta=delta), epsilon="budget.per_run_epsilon")
+    return reader.checked("budget", lambda: BudgetRule(total=total, adjacency=adjacency, per_run=share))
 
 
 def _mechanism(reader: _Reader) -> MechanismRule:
+    kinds = {name: kind for name, kind in MECHANISMS.items() if kind.bounds and issubclass(kind, SampledGaussian)}
     sampling = reader.get("mechanism.sampling", str)
-    if sampling not in _SAMPLINGS:
+    if sampling not in kinds:
         raise InvalidInput(
-            f"{reader.source}{reader._line('mechanism.sampling')}: sampling must be one of {', '.join(_SAMPLINGS)}, "
+            f"{reader.source}{reader.line('mechanism.sampling')}: sampling must be one of {', '.join(kinds)}, "
             f"got {sampling!r}: only these have a constant memory and a sound bound."
         )
-    batch, noise = reader.get("mechanism.batch_size", int), reader.get("mechanism.min_noise_multiplier", float)
+    kind = kinds[sampling]
+    keys = {field: f"mechanism.{bound.key}" for field, bound in kind.bounds.items()}
+    stated: dict[str, Any] = {field: reader.get(key, kind.numbers[field]) for field, key in keys.items()}
     clip, steps = reader.get("mechanism.clip_norm", float), reader.get("mechanism.max_steps_per_round", int)
     least = reader.get("mechanism.min_clip_norm", float) if reader.has("mechanism.min_clip_norm") else clip
-    sizes = "batch_size min_noise_multiplier min_dataset_size max_dataset_size cap"
-    costliest = reader.checked(_names("mechanism", sizes), _SAMPLINGS[sampling](reader, batch, noise))
+    costliest = reader.checked("mechanism", lambda: kind(**stated), **keys)
     return reader.checked(
-        _names("mechanism", "clip_norm min_clip_norm max_steps_per_round"),
+        "mechanism",
         lambda: MechanismRule(costliest=costliest, clip_norm=clip, min_clip_norm=least, max_steps_per_round=steps),
     )
 
 
-def _names(table: str, keys: str) -> str:
-    return " ".join(f"{table}.{key}" for key in keys.split())
-
-
 def _model(reader: _Reader) -> ModelRule:
     size, weight = reader.get("model.max_bytes", int), reader.get("model.max_abs_weight", float)
-    return reader.checked(
-        "model.max_bytes model.max_abs_weight", lambda: ModelRule(max_bytes=size, max_abs_weight=weight)
-    )
+    return reader.checked("model", lambda: ModelRule(max_bytes=size, max_abs_weight=weight))
 
 
 def _peers(reader: _Reader) -> PeersRule:
     """An empty hash or an empty list means that none is pinned: then requests must not name one."""
     digest = reader.get("peers.registry_sha256", str)
     if not any(reader.has(f"peers.{key}") for key in ("server_keys", "min_roster", "retries")):
-        return reader.checked("peers.registry_sha256", lambda: PeersRule(registry_sha256=digest))
+        return reader.checked("peers", lambda: PeersRule(registry_sha256=digest))
     keys, fewest = tuple(reader.get("peers.server_keys", list)), reader.get("peers.min_roster", int)
     retries = reader.choice("peers.retries", Retries)
     return reader.checked(
-        "peers.registry_sha256 peers.server_keys peers.min_roster",
+        "peers",
         lambda: PeersRule(registry_sha256=digest, server_keys=keys, min_roster=fewest, retries=retries),
     )
 
@@ -247,7 +218,7 @@ def _task(reader: _Reader) -> str:
     name = reader.get("task.module", str)
     if not _TASK.fullmatch(name):
         raise InvalidInput(
-            f'{reader.source}{reader._line("task.module")}: module must be a name as in "package.module:name", got '
+            f'{reader.source}{reader.line("task.module")}: module must be a name as in "package.module:name", got '
             f"{name[:80]!r}."
         )
     return name

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from lrdp.accounting import FilterAnswer
+from lrdp.accounting import FilterAnswer, FilterRule
 from lrdp.ledger import events
-from lrdp.ledger.choice import FilterChoice
+from lrdp.ledger.choice import encode_choice
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.request import Request
@@ -16,7 +16,7 @@ from lrdp.version import __version__
 LONGEST_SENTENCE: Final = 400
 
 
-def opening(policy: Policy, key: str, administrator: str, choice: FilterChoice, clock: int) -> events.Opened:
+def opening(policy: Policy, key: str, administrator: str, rule: FilterRule, clock: int) -> events.Opened:
     """The first entry of a ledger."""
     return events.Opened(
         at=clock,
@@ -28,7 +28,7 @@ def opening(policy: Policy, key: str, administrator: str, choice: FilterChoice, 
         adjacency=policy.budget.adjacency,
         epsilon=policy.budget.total.epsilon,
         delta=policy.budget.total.delta,
-        filter=choice.encode(),
+        filter=encode_choice(rule),
         client_key=key,
         administrator_key=administrator,
     )

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lrdp import limits
+from lrdp import codec, limits
 from lrdp.accounting import Adjacency, Budget, Mechanism, checked_history
+from lrdp.codec import DIGITS, Part, one_of, word
 from lrdp.errors import InvalidInput
 from lrdp.ledger.books import Books
 from lrdp.ledger.choice import decode_choice
 from lrdp.ledger.heads import Successor, decode_successors, encode_successors, handed_over
 from lrdp.ledger.key_files import SigningKey, is_signed
 from lrdp.ledger.policy_file import parse_policy
-from lrdp.ledger.texts import (
-    LONGEST_LINE,
-    decode_float,
-    decode_history,
-    decode_word,
-    encode_float,
-    encode_history,
-    encode_word,
-)
+from lrdp.ledger.texts import LONGEST_LINE, decode_float, decode_history, encode_float, encode_history
 
 REPORT_LABEL: Final = "lrdp-report-1"
 _MOST_STEPS: Final = 1 << 40
@@ -57,23 +50,7 @@ class Report(NamedTuple):
 
     def encode(self) -> str:
         """The line without its signature."""
-        words = [
-            REPORT_LABEL,
-            encode_word(self.client),
-            self.ledger,
-            self.key,
-            str(self.seq),
-            self.digest,
-            self.adjacency.value,
-            encode_float(self.epsilon),
-            encode_float(self.delta),
-            encode_word(self.filter),
-            encode_history(self.history),
-            encode_history(self.following),
-        ]
-        if self.successors:
-            words += [self.opening_key, encode_successors(self.successors)]
-        return "\t".join(words)
+        return (_ROTATED if self.successors else _PLAIN).encode(self)
 
     def signed(self, key: SigningKey) -> str:
         """The line with its signature."""
@@ -81,10 +58,33 @@ class Report(NamedTuple):
         return f"{line}\t{key.sign(line.encode())}"
 
 
+_AS_IT_IS: Final[Part[str, str]] = Part(str, str)
+_FLOAT: Final = Part(encode_float, decode_float)
+_WORD: Final = word(LONGEST_LINE)
+_HISTORY: Final = Part(encode_history, decode_history)
+_PLAIN: Final = codec.line(
+    REPORT_LABEL,
+    client=_WORD,
+    ledger=_AS_IT_IS,
+    key=_AS_IT_IS,
+    seq=DIGITS,
+    digest=_AS_IT_IS,
+    adjacency=one_of(Adjacency, _AS_IT_IS),
+    epsilon=_FLOAT,
+    delta=_FLOAT,
+    filter=_WORD,
+    history=_HISTORY,
+    following=_HISTORY,
+)
+_ROTATED: Final = codec.line(
+    REPORT_LABEL, **_PLAIN.parts, opening_key=_AS_IT_IS, successors=Part(encode_successors, decode_successors)
+)
+
+
 def report_of(books: Books) -> Report:
     """What the books say, as a report."""
     rule = parse_policy(books.policies[-1].text, source="policy.toml").mechanism
-    last = books.newest_charge
+    last = books.charges.newest
     following: dict[Mechanism, int]
     following = {last.mechanism: last.steps} if last else {rule.costliest: rule.max_steps_per_round}
     opened = books.opened
@@ -98,7 +98,7 @@ def report_of(books: Books) -> Report:
         epsilon=opened.epsilon,
         delta=opened.delta,
         filter=opened.filter,
-        history=books.history,
+        history=books.charges.history,
         following=following,
         opening_key=opened.client_key,
         successors=tuple(books.successors),
@@ -114,29 +114,15 @@ def read_report(line: str) -> Report:
     if len(line) > LONGEST_LINE:
         raise InvalidInput(f"a report of {len(line)} characters, and {LONGEST_LINE} is the most: it is not counted.")
     text, _, signature = line.rstrip("\n").rpartition("\t")
+    form = _ROTATED if text.count("\t") > len(_PLAIN.parts) else _PLAIN
     try:
-        label, client, ledger, key, seq, digest, adjacency, epsilon, delta, choice, *rest = text.split("\t", 14)
-        history, following, opening_key, successors = rest if len(rest) == 4 else (*rest, key, "")
-        report = Report(
-            client=decode_word(client),
-            ledger=ledger,
-            key=key,
-            seq=int(seq),
-            digest=digest,
-            adjacency=Adjacency(adjacency),
-            epsilon=decode_float(epsilon),
-            delta=decode_float(delta),
-            filter=decode_word(choice),
-            history=decode_history(history),
-            following=decode_history(following),
-            opening_key=opening_key,
-            successors=decode_successors(successors),
-        )
+        said = form.decode(text)
+        report = Report(**{"opening_key": said["key"], **said})
         _check_figures(report)
     except (ValueError, OverflowError) as problem:
         raise InvalidInput(f"a report is a line of 13 or 15 fields, got {line[:60]!r}: {problem}.") from None
-    own = report.keys[-1] == key and handed_over(ledger, opening_key, report.successors)
-    if label != REPORT_LABEL or not own or not is_signed(key, signature, text.encode()):
+    own = report.keys[-1] == report.key and handed_over(report.ledger, report.opening_key, report.successors)
+    if not own or not is_signed(report.key, signature, text.encode()):
         raise InvalidInput(f"the report of {report.client!r} is not signed with the key it names: it is not counted.")
     return report
 

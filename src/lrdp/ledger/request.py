@@ -32,7 +32,9 @@ def payer_of(run: str) -> str:
 def check_digest(name: str, value: str) -> str:
     """Return ``value`` if it is a SHA-256 in lower-case hexadecimal."""
     if not _DIGEST.fullmatch(limits.made_by(name, value, str)):
-        raise InvalidInput(f"{name} must be a SHA-256 of 64 lower-case hexadecimal digits, got {value[:80]!r}.")
+        raise InvalidInput(
+            f"{name} must be a SHA-256 of 64 lower-case hexadecimal digits, got {value[:80]!r}.", field=name
+        )
     return value
 
 

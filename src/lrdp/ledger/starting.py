@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Final
 
 from lrdp import files
-from lrdp.accounting import Adjacency, Budget, FixedSizeGaussian, Mechanism, RenyiAccountant, Training, least_noise
+from lrdp.accounting import (
+    Adjacency,
+    Budget,
+    FixedSizeGaussian,
+    Mechanism,
+    RenyiAccountant,
+    RenyiOrders,
+    Training,
+    least_noise,
+)
 from lrdp.errors import InvalidInput, LedgerUnwritable
 from lrdp.figures import AtMost
 from lrdp.ledger.administration import rotate_key
-from lrdp.ledger.choice import OrdersChoice
 from lrdp.ledger.export import verify_export
 from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger
@@ -165,14 +173,12 @@ def open_budget(home: Home, plan_rounds: int) -> Ledger:
     rule = policy.mechanism
     budget: Budget = policy.budget.total
     plan: dict[Mechanism, int] = {rule.costliest: rule.max_steps_per_round * plan_rounds}
-    choice = OrdersChoice.committed(budget, policy.budget.adjacency, plan)
+    orders = RenyiOrders.committed(budget, policy.budget.adjacency, plan)
     key, administrator = SigningKey.generate(), SigningKey.generate()
     with ExitStack() as undo:
         _make_folder(home.key.parent, mode=0o700)
         try:
-            ledger = Ledger.create(
-                home.ledger, policy=policy, key=key, administrator=administrator.public, choice=choice
-            )
+            ledger = Ledger.create(home.ledger, policy=policy, key=key, administrator=administrator.public, rule=orders)
         except LedgerUnwritable:  # and not where somebody else's is there, which is another error
             _unmake(home.ledger)
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from typing import Final
 
@@ -16,8 +16,6 @@ from lrdp.accounting import (
     History,
     Mechanism,
     PrivacySpent,
-    RenyiAccountant,
-    SteadyAccountant,
 )
 from lrdp.figures import AtLeast, AtMost, left
 from lrdp.ledger.books import Books
@@ -29,7 +27,6 @@ from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.version import __version__
 
-_ACCOUNTANTS: Final = (RenyiAccountant, SteadyAccountant)
 _ENOUGH: Final = Decimal(2000)
 """e to this times any δ is above 1."""
 
@@ -103,8 +100,9 @@ def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
 def summarize(books: Books) -> Summary:
     """Recompute every figure."""
     policy = parse_policy(books.policies[-1].text, source="policy.toml")
-    accountant = _accountant(books)
-    answer = books.choice.state(books.budget, books.opened.adjacency, books.history)
+    state = books.filter(books.budget)
+    accountant, answer = books.rule.accountant(adjacency=state.adjacency), state.answer()
+    with_voids = replace(state, history=_merged(state.history, books.charges.voided))
     return Summary(
         policy=policy,
         client=books.opened.client,
@@ -112,17 +110,17 @@ def summarize(books: Books) -> Summary:
         client_key=books.client_key,
         adjacency=books.opened.adjacency,
         budget=books.budget,
-        accountant=f"{books.choice.accountant} lrdp/{__version__}",
+        accountant=f"{accountant.name} lrdp/{__version__}",
         guaranteed=answer.guaranteed,
         spent=answer.spent,
-        spent_elsewhere=_elsewhere(accountant, books.history, books.budget.delta),
-        without_voids=books.choice.state(books.budget, books.opened.adjacency, _merged(books.history, books.voided)),
-        recorded=books.newest_charge,
-        history=books.history,
-        clip_norms=tuple(sorted(books.clip_norms)),
-        states=Counter(books.states.values()),
+        spent_elsewhere=_elsewhere(accountant, books.charges.history, books.budget.delta),
+        without_voids=with_voids.answer(),
+        recorded=books.charges.newest,
+        history=books.charges.history,
+        clip_norms=tuple(sorted(books.charges.clip_norms)),
+        states=Counter(books.charges.states.values()),
         refusals=dict(books.refusals.by_reason),
-        runs=books.runs,
+        runs=books.charges.runs,
         adopted=len(books.adopted),
         suspended=books.suspended is not None,
         rounds_left=rounds_left(books, policy),
@@ -136,7 +134,7 @@ def rounds_left(books: Books, policy: Policy) -> int:
     """Rounds like the last one that the filter would still admit; before the first, rounds of the costliest kind."""
     if books.suspended is not None:
         return 0
-    last, rule = books.newest_charge, policy.mechanism
+    last, rule = books.charges.newest, policy.mechanism
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
     budget = tighter(books.budget, policy.budget.total)
     low, high = 0, 1
@@ -149,14 +147,8 @@ def rounds_left(books: Books, policy: Policy) -> int:
 
 
 def _fits(books: Books, budget: Budget, mechanism: Mechanism, steps: int) -> bool:
-    answer = books.choice.admit(budget, books.opened.adjacency, books.history, (mechanism, steps))
+    _, answer = books.filter(budget).charge(mechanism, steps)
     return answer.admitted and answer.guaranteed.epsilon <= budget.epsilon
-
-
-def _accountant(books: Books) -> Accountant:
-    """One that always answers: a statement must not fail because a smaller δ than the budget's is not resolved."""
-    kinds: dict[str, type[Accountant]] = {accountant.name: accountant for accountant in _ACCOUNTANTS}
-    return kinds[books.choice.accountant](adjacency=books.opened.adjacency)
 
 
 def _elsewhere(accountant: Accountant, history: History, delta: float) -> tuple[PrivacySpent, ...]:

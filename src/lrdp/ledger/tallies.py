@@ -6,15 +6,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from lrdp.accounting import Mechanism
-from lrdp.ledger import events
 from lrdp.ledger.refusals import Refusal
-from lrdp.ledger.request import payer_of
-from lrdp.ledger.texts import decode_word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Kind:
-    """One mechanism. Compared by identity: a :class:`Catalogue` holds one per value."""
+    """One mechanism. Compared by identity: :class:`lrdp.ledger.charges.Charges` holds one per value."""
 
     mechanism: Mechanism
 
@@ -35,44 +32,6 @@ class RunTally:
 
     def __init__(self, steps: Tally) -> None:
         self.steps, self.charges = steps, defaultdict[int, int](int)
-
-
-class Catalogue:
-    """The kinds of step and the runs that charges name, each decoded once however often its text comes."""
-
-    def __init__(self) -> None:
-        self.clip_norms: set[float] = set()
-        self.runs: dict[str, RunTally] = {}
-        self.payers = defaultdict[str, Tally](Tally)
-        self.terms: dict[str, tuple[Kind, int]] = {}
-        self.runs_by_text: dict[str, RunTally] = {}
-        self._kinds: dict[Mechanism, Kind] = {}
-
-    def kind(self, mechanism: Mechanism) -> Kind:
-        """The one object for a mechanism."""
-        return self._kinds.setdefault(mechanism, Kind(mechanism=mechanism))
-
-    def learn(self, run: str, terms: str) -> tuple[RunTally, Kind, int]:
-        """The run and the terms of a charge, from their texts."""
-        kind, steps = self.terms.get(terms) or self.learn_terms(terms)
-        return self.runs_by_text.get(run) or self.learn_run(run), kind, steps
-
-    def learn_terms(self, text: str) -> tuple[Kind, int]:
-        """Decode what a charge is for; from then on it is in ``terms``."""
-        terms = events.decode_terms(text)
-        if terms.steps < 1:
-            raise ValueError(f"a charge is for at least one step, not for {terms.steps}")
-        self.clip_norms.add(terms.clip_norm)
-        self.terms[text] = learnt = self.kind(terms.mechanism), terms.steps
-        return learnt
-
-    def learn_run(self, text: str) -> RunTally:
-        """Decode a run's name; from then on its tally is in ``runs_by_text``, one for all spellings of the name."""
-        name = decode_word(text)
-        if name not in self.runs:
-            self.runs[name] = RunTally(self.payers[payer_of(name)])
-        self.runs_by_text[text] = run = self.runs[name]
-        return run
 
 
 class RefusalTally:

@@ -6,22 +6,14 @@ can hold the tab that separates fields.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import fields
-from functools import lru_cache
-from typing import Any, Final
-from urllib.parse import quote, unquote_to_bytes
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
-from lrdp.accounting import (
-    FixedSizeGaussian,
-    FixedSizeWithReplacementGaussian,
-    Gaussian,
-    History,
-    Mechanism,
-    PoissonGaussian,
-    TruncatedPoissonGaussian,
-)
+from lrdp import codec
+from lrdp.accounting import MECHANISMS, History, Mechanism
 from lrdp.errors import InvalidInput
 
 LONGEST_LINE: Final = 1 << 20
@@ -29,17 +21,7 @@ LONGEST_LINE: Final = 1 << 20
 _LONGEST_TERM: Final = 1024
 _LONGEST_FLOAT: Final = 64
 _MOST_TERMS: Final = 1 << 14
-_SAFE: Final = " ()[],:;=+-*/._'<>"
-_KINDS: Final[dict[str, type[Mechanism]]] = {
-    kind.name: kind
-    for kind in (
-        FixedSizeGaussian,
-        FixedSizeWithReplacementGaussian,
-        Gaussian,
-        PoissonGaussian,
-        TruncatedPoissonGaussian,
-    )
-}
+_WORD: Final = codec.word(LONGEST_LINE)
 
 
 def within(text: str, most: int) -> str:
@@ -51,7 +33,7 @@ def within(text: str, most: int) -> str:
 
 def encode_float(value: float) -> str:
     """Exactly, in hexadecimal; what is not a number is written as infinity, which no budget admits."""
-    return (math.inf if math.isnan(value) else float(value)).hex()
+    return codec.HEXADECIMAL.write(value)
 
 
 def decode_float(text: str) -> float:
@@ -64,7 +46,7 @@ def decode_float(text: str) -> float:
 
 def encode_word(text: str) -> str:
     """Any text, without tabs or line ends."""
-    return quote(text, safe=_SAFE)
+    return _WORD.write(text)
 
 
 def decode_word(text: str) -> str:
@@ -72,18 +54,22 @@ def decode_word(text: str) -> str:
     return unquote_to_bytes(within(text, LONGEST_LINE)).decode()
 
 
-_WRITERS: Final[dict[str, Callable[[Any], str]]] = {"float": encode_float, "int": lambda value: str(int(value))}
-_READERS: Final[dict[str, Callable[[str], Any]]] = {"float": decode_float, "int": int}
+_NUMBERS: Final[dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
+    float: (encode_float, decode_float),
+    int: (codec.DIGITS.write, int),
+}
 
 
 def encode_mechanism(mechanism: Mechanism) -> str:
     """As in ``fixed-size batch_size=128 dataset_size=5000 noise_multiplier=0x1.3333333333333p+0``."""
-    if _KINDS.get(mechanism.name) is not type(mechanism):
+    if MECHANISMS.get(mechanism.name) is not type(mechanism):
         raise InvalidInput(
-            f"mechanism must be one of {', '.join(_KINDS)}, got {type(mechanism).__name__}: the ledger could not read "
-            f"back what it was charged for."
+            f"mechanism must be one of {', '.join(MECHANISMS)}, got {type(mechanism).__name__}: the ledger could not "
+            f"read back what it was charged for."
         )
-    values = [f"{f.name}={_WRITERS[str(f.type)](getattr(mechanism, f.name))}" for f in fields(mechanism)]
+    values = [
+        f"{field}={_NUMBERS[number][0](getattr(mechanism, field))}" for field, number in mechanism.numbers.items()
+    ]
     return " ".join([mechanism.name, *sorted(values)])
 
 
@@ -91,17 +77,48 @@ def encode_mechanism(mechanism: Mechanism) -> str:
 def decode_mechanism(text: str) -> Mechanism:
     """The mechanism that :func:`encode_mechanism` wrote."""
     name, *pairs = within(text, _LONGEST_TERM).split(" ")
-    if name not in _KINDS:
-        raise InvalidInput(f"mechanism must be one of {', '.join(_KINDS)}, got {name[:40]!r}.")
-    kind = _KINDS[name]
-    types = {f.name: str(f.type) for f in fields(kind)}
+    if name not in MECHANISMS:
+        raise InvalidInput(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name[:40]!r}.")
+    kind = MECHANISMS[name]
     values = dict(pair.split("=", 1) for pair in pairs)
-    if values.keys() != types.keys():
-        raise InvalidInput(f"a {name} mechanism has the fields {sorted(types)}, got {sorted(values)}.")
+    if values.keys() != kind.numbers.keys():
+        raise InvalidInput(f"a {name} mechanism has the fields {sorted(kind.numbers)}, got {sorted(values)}.")
     try:
-        return kind(**{key: _READERS[types[key]](value) for key, value in values.items()})
+        return kind(**{field: _NUMBERS[kind.numbers[field]][1](text) for field, text in values.items()})
     except OverflowError:
         raise InvalidInput(f"a {name} mechanism has a number beyond every limit.") from None
+
+
+class Spelling(NamedTuple):
+    """How one field of a line is written, and how a column of them is read, one for each line."""
+
+    write: Callable[[Any], str]
+    read: Callable[[Sequence[str]], Iterable[Any]]
+
+
+def _spelled(write: Callable[[Any], str], read: Callable[[str], Any]) -> Spelling:
+    return Spelling(write, partial(map, read))
+
+
+def _decode_floats(column: Sequence[str]) -> Iterable[float]:
+    within(max(column, key=len), _LONGEST_FLOAT)
+    return map(float.fromhex, column)
+
+
+def _decode_words(column: Sequence[str]) -> Sequence[str]:
+    """Most are written as they are, and none is longer than its line."""
+    return list(map(decode_word, column)) if "%" in "".join(column) else column
+
+
+def one_of(kind: type[Enum]) -> Spelling:
+    """A member of an enumeration, by its value."""
+    return _spelled(lambda member: str(member.value), kind)
+
+
+WHOLE: Final = _spelled(codec.DIGITS.write, int)
+FLOAT: Final = Spelling(encode_float, _decode_floats)
+WORD: Final = Spelling(encode_word, _decode_words)
+MECHANISM: Final = _spelled(encode_mechanism, decode_mechanism)
 
 
 def encode_history(history: History) -> str:

@@ -148,7 +148,7 @@ def _books(small: Small, consortium: Consortium, chance: _Chance) -> Iterator[Bo
     for number, name in enumerate(small.names):
         trained = chance.trained[_SERVER + number]
         with closing(consortium.client(name).ledger()) as ledger:
-            answer, charged = ledger.answer(), dict(ledger.books.history)
+            answer, charged = ledger.answer(), dict(ledger.books.charges.history)
             mechanism = ledger.policy.mechanism.costliest
         history: dict[Mechanism, int] = {mechanism: trained * small.local_steps} if trained else {}
         accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -21,7 +20,7 @@ def requested(order: Order, policy: Policy, position: Position, model: Model) ->
     if order.metrics and order.steps not in (None, 1):
         raise InvalidInput(f"a count is one step, got {order.steps}: nothing was counted and nothing was spent.")
     asked: dict[str, Any] = {"batch_size": order.batch_size, "noise_multiplier": order.noise_multiplier}
-    mechanism = replace(rule.costliest, **{name: value for name, value in asked.items() if value is not None})
+    mechanism = rule.costliest.varied(**{name: value for name, value in asked.items() if value is not None})
     received = ReceivedModel(
         digest=position.model.hex(), size=model.size * MODEL.itemsize, largest_weight=float(np.abs(model).max())
     )

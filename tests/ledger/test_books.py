@@ -1,4 +1,4 @@
-"""Rounds read by columns against the same entries folded one by one: the same books, or the same refusal."""
+"""Entries read many at a time against the same entries read one by one: the same books, or the same refusal."""
 
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -10,18 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.worlds import STEP, policy
+from lrdp.accounting import SPREAD, RenyiOrders
 from lrdp.errors import LedgerDamaged, LedgerUnwritable
 from lrdp.ledger import Refusal, SigningKey, events, records
-from lrdp.ledger import whole_rounds as rounds
-from lrdp.ledger.books import Books
+from lrdp.ledger.books import Books, Entry
 from lrdp.ledger.chain import GENESIS, link
-from lrdp.ledger.charges import Charges
-from lrdp.ledger.choice import SPREAD
-from lrdp.ledger.whole_rounds import Entry
 
 RULES, KEY = policy(), SigningKey.generate().public
 BEGINNING: list[events.Event] = [
-    records.opening(RULES, KEY, KEY, SPREAD, 7),
+    records.opening(RULES, KEY, KEY, RenyiOrders(weights=SPREAD), 7),
     events.PolicySet(7, RULES.digest, RULES.text),
 ]
 RUNS = ["run-1", "Über\tlauf", "%"]
@@ -120,13 +117,12 @@ def damaged(draw: st.DrawFn) -> list[Any]:
 
 
 def everything(books: Books) -> list[object]:
-    tallies = [
-        (run, list(tally.steps.history().items()), tally.charges) for run, tally in books._catalogue.runs.items()
-    ]
-    known = [list(books.states.items()), list(books.replies.items()), list(books.answered.items()), books.clip_norms]
-    chain = [books.seq, books.digest, books.latest_clock, books.clock_fell_at, books.steps, books.steps_at]
-    rest = [list(books.history.items()), books._unanswered, books.newest_charge, books.refusals.by_reason]
-    return [tallies, *known, *chain, *rest]
+    charges = books.charges
+    tallies = [(run, list(tally.steps.history().items()), tally.charges) for run, tally in charges._runs.items()]
+    known = [list(charges.states.items()), list(charges.replies.items()), list(charges.answered.items())]
+    chain = [books.seq, books.digest, books.latest_clock, books.clock_fell_at, charges.steps, books.steps_at]
+    rest = [list(charges.history.items()), charges._unanswered, charges.newest, books.refusals.by_reason]
+    return [tallies, *known, charges.clip_norms, *chain, *rest]
 
 
 def outcome(fold: Callable[[Books], None]) -> object:
@@ -143,22 +139,41 @@ def as_read(entries: list[Entry]) -> object:
 
 
 def one_by_one(entries: list[Entry]) -> object:
-    return outcome(lambda books: books._fold_each(entries))
+    def fold(books: Books) -> None:
+        for entry in entries:
+            books.append(*entry)
+
+    return outcome(fold)
 
 
 @given(entries=st.one_of(ledgers().map(chained), rewritten(), damaged()), batch=st.sampled_from([1024, 40]))
-def test_columns_and_single_entries_say_the_same(entries: list[Entry], batch: int) -> None:
+def test_many_entries_and_single_ones_say_the_same(entries: list[Entry], batch: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lrdp.ledger.books._BATCH", batch)
         assert as_read(entries) == one_by_one(entries)
 
 
-def test_whole_rounds_are_read_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the test above compares a thing with itself."""
-    added, add = [], Charges._add
-    monkeypatch.setattr(Charges, "_add", lambda self, rounds: (added.append(len(rounds.keys)), add(self, rounds)))
-    assert as_read(chained(honest(rounds=400))) == one_by_one(chained(honest(rounds=400)))
-    assert sum(added) >= 390
+def test_control_a_reader_that_mixes_up_lines_of_a_kind_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, values = chained(honest(rounds=30)), events._values
+    monkeypatch.setattr(events, "_values", lambda name, rows: values(name, rows[::-1]))
+    assert as_read(entries) != one_by_one(entries)
+
+
+def test_what_a_plain_reading_of_the_lines_counts_is_what_the_books_say() -> None:
+    """An oracle that shares no code: sums and states by hand from the words of the lines."""
+    lines = [*honest(rounds=400), events.encode(charge(1203, steps=5))]
+    books = Books()
+    books.extend(chained(lines))
+    words = [line.decode().split("\t") for line in lines]
+    charged = {seq: row for seq, row in enumerate(words, start=1) if row[0] == "RESERVED"}
+    assert books.charges.steps == sum(int(row[6]) for row in charged.values()) == 400 * 39 + 5
+    assert books.charges.history == {STEP: 400 * 39 + 5}
+    assert {seq: state.value for seq, state in books.charges.states.items()} == {
+        seq: "sent" if ["SENT", "8", str(seq)] in words else "reserved" for seq in charged
+    }
+    assert books.charges.answered[charged[3][2]] == max(
+        seq for seq, row in charged.items() if row[2] == charged[3][2] and seq < 1203
+    )
 
 
 def changed(*changes: tuple[int, bytes, bytes]) -> list[Entry]:
@@ -185,72 +200,41 @@ def with_a_false_hash() -> list[Entry]:
     return [*entries[:6], (line, false), (entries[7][0], after), *entries[8:]]
 
 
-class Anything(str):
-    """Equal to every word."""
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-
-    def __eq__(self, _other: object) -> bool:
-        return True
-
-    def __ne__(self, _other: object) -> bool:
-        return False
+def with_two_faults() -> list[Entry]:
+    """Entry 7 cannot follow, and entry 9 cannot even be read."""
+    return changed((7, b"\t6", b"\t3"), (9, b"0x1.4", b"x"))
 
 
-class AnyNumber(int):
-    """Equal to every number."""
-
-    __hash__ = int.__hash__
-
-    def __eq__(self, _other: object) -> bool:
-        return True
-
-    def __ne__(self, _other: object) -> bool:
-        return False
-
-
-class Unhashed:
-    """A hash that equals whatever is stated."""
-
-    def __init__(self, _data: bytes) -> None: ...
-
-    def digest(self) -> Anything:
-        return Anything()
-
-
-class Lenient:
-    """A ``float`` that reads everything."""
-
-    fromhex = staticmethod(lambda _text: 0.0)
-
-
-KINDS = {at: word for at, word in rounds._FIXED.items() if word != "\n"}
-ENDS = {at: word for at, word in rounds._FIXED.items() if word == "\n"}
-CONTROLS: dict[str, tuple[str, object, list[Entry]]] = {
-    "hashes unchecked": ("whole_rounds.sha256", Unhashed, with_a_false_hash()),
-    "kinds unchecked": ("whole_rounds._FIXED", ENDS, changed((6, b"RESERVED", b"RESOLVED"))),
-    "ends unchecked": ("whole_rounds._FIXED", KINDS, with_a_border_moved(b"no end")),
-    "ends uncounted": ("whole_rounds.len", lambda values: AnyNumber(len(values)), with_a_border_moved(b"\n")),
-    "ε unread": ("whole_rounds.float", Lenient, changed((6, b"0x1.4", b"x"))),
-    "sizes unread": ("whole_rounds.int", lambda _text: 8, changed((7, b"36900", b"x"))),
-    "replies to any charge": (
-        "whole_rounds.str",
-        lambda _seq: Anything(),
-        changed((7, b"\t6", b"\t9"), (8, b"\t6", b"\t9")),
-    ),
-    "clocks unordered": ("whole_rounds.sorted", list, changed((7, b"\t8", b"\t7"))),
-    "charges uncounted": ("charges.Counter", lambda pairs: dict.fromkeys(pairs, 1), changed()),
+WRONG: dict[str, tuple[int, str, list[Entry]]] = {
+    "a false hash": (7, "does not match its hash", with_a_false_hash()),
+    "another kind": (6, "kind 'RESOLVED' is no entry", changed((6, b"RESERVED", b"RESOLVED"))),
+    "a field too few": (6, "kind 'RESERVED' is no entry", with_a_border_moved(b"no end")),
+    "the end of a line within one": (6, "kind 'RESERVED' is no entry", with_a_border_moved(b"\n")),
+    "an ε that is no number": (6, "kind 'RESERVED' is no entry", changed((6, b"0x1.4", b"x"))),
+    "a size that is no number": (7, "kind 'READY' is no entry", changed((7, b"36900", b"x"))),
+    "a reply to another charge": (7, "charge 9 is unknown, not reserved", changed((7, b"\t6", b"\t9"))),
+    "an end of a line": (8, "holds the end of a line", changed((8, b"\t6", b"\t6\n"))),
+    "two faults": (7, "charge 3 is sent, not reserved", with_two_faults()),
 }
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-def test_each_check_of_the_columns_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: without any one of them the comparison fails."""
-    target, broken, entries = CONTROLS[name]
-    assert as_read(entries) == one_by_one(entries)
-    monkeypatch.setattr(f"lrdp.ledger.{target}", broken, raising=False)
-    assert as_read(entries) != one_by_one(entries)
+@pytest.mark.parametrize("name", WRONG)
+def test_of_many_entries_the_first_wrong_one_is_named(name: str) -> None:
+    seq, said, entries = WRONG[name]
+    with pytest.raises(LedgerDamaged, match=f"entry {seq} .*{said}"):
+        Books().extend(entries)
+
+
+def test_a_clock_that_falls_is_noted_and_refuses_nothing() -> None:
+    books = Books()
+    books.extend(changed((7, b"\t8", b"\t7")))
+    assert books.clock_fell_at == [7]
+
+
+@pytest.mark.parametrize("event", [events.Sent(7, 1), BEGINNING[1]])
+def test_a_ledger_begins_with_its_opening(event: events.Event) -> None:
+    with pytest.raises(LedgerDamaged, match="entry 1 cannot stand where it does: a ledger begins with OPENED"):
+        Books().extend(chained([events.encode(event), *honest()]))
 
 
 def test_of_two_failures_the_first_is_named() -> None:

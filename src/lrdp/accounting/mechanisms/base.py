@@ -1,0 +1,122 @@
+"""What every mechanism is: a value that says what one private step does, and which steps cost no more than it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import ClassVar, Final, NamedTuple, Self
+
+from lrdp import limits
+from lrdp.accounting.pairs import DominatingPair
+from lrdp.errors import InvalidInput, Unsupported
+
+CLIP_HEADROOM: Final = {"float32": 2.0**-7, "float64": 2.0**-16}
+"""The share of the clip norm that is kept free for rounding, by the type of the weights: what training clips to, and
+what a statement says of it."""
+_NOISE = (1e-6, 1e9)
+
+
+class Adjacency(Enum):
+    """Which data sets count as neighbours: what exactly is protected."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"
+
+
+class Side(Enum):
+    """Where a number may lie from what a policy states, without costing more."""
+
+    ABOVE = "at least"
+    BELOW = "at most"
+    SAME = "exactly"
+
+    def keeps(self, asked: float, stated: float) -> bool:
+        """Whether it does; what is not a number never does."""
+        return bool(_COMPARE[self](asked, stated))
+
+
+_COMPARE: Final = {Side.ABOVE: operator.ge, Side.BELOW: operator.le, Side.SAME: operator.eq}
+
+
+class Bound(NamedTuple):
+    """The key under which a policy states a field, and the side of it on which a request may be."""
+
+    key: str
+    side: Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Displacement:
+    """With probability at most ``batch_size / dataset_size`` one record moves the sum, by at most two clip norms.
+
+    The loosest thing to say of a step, and so what can be said of many kinds. Equal sizes: the record always does.
+    """
+
+    batch_size: int
+    dataset_size: int
+    noise_multiplier: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """One private step.
+
+    A kind of step that has a name is final: what it costs is proved for it as it is, and a subclass that changes
+    anything is another mechanism. Derive new ones from this class, and prove their pair.
+
+    ``numbers`` are its fields and their types. ``bounds`` say for each of them what a policy allows around the step
+    that it states; where there are none, no policy may name this kind.
+    """
+
+    name: ClassVar[str]
+    numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {"noise_multiplier": float}
+    bounds: ClassVar[Mapping[str, Bound]] = {}
+    noise_multiplier: float
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        named = [base.__name__ for base in cls.__mro__[1:] if "name" in vars(base)]
+        if named:
+            raise InvalidInput(
+                f"{cls.__name__} must not derive from {named[0]}: its cost is proved for {named[0]} as it is, so "
+                f"derive from Mechanism and give the pair that dominates it."
+            )
+
+    def __post_init__(self) -> None:
+        noise = limits.positive("noise_multiplier", self.noise_multiplier, "noise is what hides a record")
+        limits.between("noise_multiplier", noise, *_NOISE, "beyond, doubles do not resolve its cost")
+        limits.keep(self, noise_multiplier=noise)
+
+    def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
+        """The pair that bounds this step for the given neighbours."""
+        limits.made_by("adjacency", adjacency, Adjacency)
+        raise Unsupported(f"{type(self).__name__} has no cost: no pair is given that would dominate it.")
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """The same step with another σ."""
+        return replace(self, noise_multiplier=noise_multiplier)
+
+    def varied(self, **numbers: float) -> Self:
+        """The same step with some of its numbers replaced."""
+        for field in numbers:
+            if field not in self.numbers:
+                raise InvalidInput(f"{self.name} sampling has no {field}: leave it out.", field=field)
+        return replace(self, **numbers)
+
+    def looser_in(self, asked: Mechanism) -> str | None:
+        """The first field in which ``asked`` may cost more than this, "name" for another kind; None if it never does.
+
+        Guarantees: with None, this step's pair dominates that of ``asked`` under every adjacency that has a bound
+        (docs/accounting.md, *Costlier and cheaper steps*).
+        """
+        limits.derived_from("asked", asked, Mechanism)
+        if type(asked) is not type(self) or not self.bounds:
+            return "name"
+        kept = (bound.side.keeps(getattr(asked, field), getattr(self, field)) for field, bound in self.bounds.items())
+        return next((field for field, keeps in zip(self.bounds, kept, strict=True) if not keeps), None)
+
+    def displacement(self) -> Displacement:
+        """What of this step can be compared with every other kind; refused where nothing is proved."""
+        raise Unsupported(f"{type(self).__name__} cannot be compared with other kinds: no bound is proved for it.")

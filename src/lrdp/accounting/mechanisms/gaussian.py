@@ -1,0 +1,27 @@
+"""The whole data set in every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lrdp import limits
+from lrdp.accounting.mechanisms.base import Adjacency, Displacement, Mechanism
+from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Mechanism):
+    """The whole data set in every step: the plain Gaussian mechanism."""
+
+    name: ClassVar[str] = "gaussian"
+
+    def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
+        """Removal moves the sum by one clip norm, replacement by two."""
+        limits.made_by("adjacency", adjacency, Adjacency)
+        moves = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: 2}[adjacency]
+        return GaussianMixturePair(weights=(1.0,), deviation=self.noise_multiplier / moves)
+
+    def displacement(self) -> Displacement:
+        """Every record is in every step."""
+        return Displacement(batch_size=1, dataset_size=1, noise_multiplier=self.noise_multiplier)

@@ -1,0 +1,35 @@
+"""Each record on its own: the baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lrdp.accounting.mechanisms.base import Adjacency
+from lrdp.accounting.mechanisms.sampled import SampledGaussian
+from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonGaussian(SampledGaussian):
+    """Each record drawn on its own with probability q: the baseline, whose batches have no fixed size.
+
+    Guarantees: hold for every data set when records are drawn with probability ``batch_size / dataset_size``.
+    """
+
+    name: ClassVar[str] = "poisson"
+
+    @property
+    def rows(self) -> int | None:
+        """No bound below the data set's size."""
+        return None
+
+    @property
+    def scope(self) -> str:
+        """Whatever its size."""
+        return "every data set"
+
+    def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
+        """A record enters without displacing another: deviation σ."""
+        self._refuse_replace_one(adjacency)
+        return GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier)

@@ -1,0 +1,71 @@
+"""A batch drawn anew in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lrdp import limits
+from lrdp.accounting.mechanisms.base import Adjacency, Displacement, Mechanism
+from lrdp.errors import InvalidInput, Unsupported
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledGaussian(Mechanism):
+    """A batch drawn anew in every step, independently of all others."""
+
+    numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {
+        **Mechanism.numbers,
+        "dataset_size": int,
+        "batch_size": int,
+    }
+    dataset_size: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits.keep(
+            self,
+            batch_size=limits.whole("batch_size", self.batch_size, 1, "an empty batch trains nothing"),
+            dataset_size=limits.whole("dataset_size", self.dataset_size, 2, "a batch must leave a record out"),
+        )
+        if not self.batch_size < self.dataset_size:
+            raise InvalidInput(
+                f"batch_size must be below dataset_size={self.dataset_size}, got {self.batch_size}: the theorem holds "
+                f"for a sampling probability below 1 only.",
+                field="batch_size",
+            )
+
+    @property
+    def probability(self) -> float:
+        """q: how likely a given record is to be drawn."""
+        return self.batch_size / self.dataset_size
+
+    @property
+    def rows(self) -> int | None:
+        """Rows held in memory in every step; None where that varies from step to step."""
+        return self.batch_size
+
+    @property
+    def noise_on_mean(self) -> float:
+        """Standard deviation of the noise on the mean gradient, over the clip norm."""
+        return self.noise_multiplier / self.batch_size
+
+    @property
+    def scope(self) -> str:
+        """The data sets that its cost is proved for."""
+        return f"data sets of at least {self.dataset_size} records"
+
+    def displacement(self) -> Displacement:
+        """A record is drawn at most once, and displaces at most one other."""
+        return Displacement(
+            batch_size=self.batch_size, dataset_size=self.dataset_size, noise_multiplier=self.noise_multiplier
+        )
+
+    def _refuse_replace_one(self, adjacency: Adjacency) -> None:
+        if limits.made_by("adjacency", adjacency, Adjacency) is not Adjacency.ADD_REMOVE:
+            raise Unsupported(
+                f"{self.name} sampling is not supported under replace-one adjacency: no dominating pair is proved for "
+                f"it here, so use fixed-size sampling or add-remove adjacency."
+            )

@@ -1,0 +1,76 @@
+"""Poisson draws cut to a cap: memory as constant as with fixed size, and half the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from scipy.special import betainc
+
+from lrdp import limits
+from lrdp.accounting.mechanisms.base import Adjacency, Bound, Side
+from lrdp.accounting.mechanisms.sampled import SampledGaussian
+from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, OneOfPair
+from lrdp.errors import InvalidInput
+
+_ROUND_UP = 1 + 1e-9  # above the relative error of the incomplete beta function
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatedPoissonGaussian(SampledGaussian):
+    """Poisson draws cut to a uniform subset of at most ``cap`` records, padded to ``cap`` with rows of weight zero.
+
+    Memory is as constant as with fixed size, and the noise on the mean about half. ``batch_size`` is the expected size,
+    and the public normaliser.
+
+    Guarantees: hold for every data set of *at most* ``dataset_size`` records, the larger neighbour counted, when
+    records are drawn with probability ``batch_size / dataset_size``: more records would be cut more often.
+    """
+
+    name: ClassVar[str] = "truncated-poisson"
+    numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {**SampledGaussian.numbers, "cap": int}
+    bounds: ClassVar[Mapping[str, Bound]] = {
+        "noise_multiplier": Bound("min_noise_multiplier", Side.ABOVE),
+        "batch_size": Bound("batch_size", Side.BELOW),
+        # A smaller cap costs more, not less.
+        "cap": Bound("cap", Side.SAME),
+        "dataset_size": Bound("max_dataset_size", Side.SAME),
+    }
+    cap: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits.keep(self, cap=limits.whole("cap", self.cap, 1, "an empty batch trains nothing"))
+        if not self.cap >= self.batch_size:
+            raise InvalidInput(
+                f"cap must be at least the expected batch_size={self.batch_size}, got {self.cap}: most batches would "
+                f"be cut, and the bound would be worse than that of fixed-size sampling.",
+                field="cap",
+            )
+
+    @property
+    def rows(self) -> int | None:
+        """Every step holds ``cap`` rows, padding included."""
+        return self.cap
+
+    @property
+    def scope(self) -> str:
+        """More records would be cut more often."""
+        return f"data sets of at most {self.dataset_size} records"
+
+    @property
+    def cut_probability(self) -> float:
+        """How likely the *other* records alone fill the cap: P(Binomial(dataset_size - 1, q) ≥ cap), rounded up."""
+        others = self.dataset_size - 1
+        if self.cap > others:
+            return 0.0
+        return min(1.0, float(betainc(self.cap, others - self.cap + 1, self.probability)) * _ROUND_UP)
+
+    def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
+        """Below the cap a record enters freely (σ); at the cap it displaces another (σ/2), at most as likely as q."""
+        self._refuse_replace_one(adjacency)
+        free = GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier)
+        displacing = GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier / 2)
+        cut = self.cut_probability
+        return OneOfPair(weights=(1 - cut, cut), pairs=(free, displacing))
