@@ -164,7 +164,7 @@ def test_a_ray_that_does_not_start_ends_in_a_sentence_and_nothing_is_charged(lrd
     assert "No such file or directory: '/proc/nowhere'" in sentence
     assert "--engine in-process" in sentence
     for ledger in (tmp_path / "new").rglob("ledger.db"):
-        assert verify_export(ledger).books.states == {}
+        assert verify_export(ledger).books.charges.states == {}
 
 
 def test_a_refusal_of_our_own_keeps_its_exit_code_inside_a_simulation(lrdp, monkeypatch, tmp_path):

@@ -120,7 +120,7 @@ def test_a_node_with_a_folder_of_its_own_is_refused_before_anything_is_spent(sho
     assert "cannot be read there" in ran.stderr
     assert "nothing was run or spent" in ran.stderr
     with Consortium(folder=new).client("hospital-a").ledger() as ledger:
-        assert ledger.books.states == {}
+        assert ledger.books.charges.states == {}
 
 
 def test_where_no_cluster_is_it_says_so_in_one_sentence(port):
