@@ -11,6 +11,7 @@ SOURCE = Path(errors.__file__).parent
 ELSEWHERE = {
     ("files.py", ""): "the writer itself",
     ("federation/local/simulation.py", "FileHandler"): "logs",
+    ("federation/local/cluster.py", "open"): "locks, held while others try them, and gone afterwards",
     ("experiments/memory/measuring.py", "write_text"): "a switch of the kernel's, and no file",
 }
 OPENING = {"fdopen", "mkstemp", "NamedTemporaryFile", "TemporaryFile", "FileHandler", "memmap", "open_memmap"}
