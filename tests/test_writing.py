@@ -11,6 +11,7 @@ SOURCE = Path(errors.__file__).parent
 ELSEWHERE = {
     ("files.py", ""): "the writer itself",
     ("federation/local/simulation.py", "FileHandler"): "logs",
+    ("commands/streams.py", "open"): "os.devnull, which keeps nothing",
     ("federation/local/cluster.py", "open"): "locks, held while others try them, and gone afterwards",
     ("experiments/memory/measuring.py", "write_text"): "a switch of the kernel's, and no file",
 }
