@@ -263,7 +263,8 @@ def test_a_kind_is_found_by_the_last_word_of_its_head() -> None:
 
 
 def test_an_attribute_of_an_attribute_is_named_with_a_dot() -> None:
-    flat = packed(b"flat/v1", **{"inner.name": NAME, "key": RAW})
+    named: dict[str, Part[bytes, Any]] = {"inner.name": NAME, "key": RAW}
+    flat = packed(b"flat/v1", **named)
     value = Outer(inner=Inner(name="a", size=0), key=b"k", scale=None, shades=(), pairs=())
     assert flat.decode(flat.encode(value)) == {"inner.name": "a", "key": b"k"}
 

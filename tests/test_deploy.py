@@ -150,7 +150,7 @@ def helps():
 def unknown(part, helps):
     """Options that the command does not have, or gives up soon."""
     described = re.split(r"\n[ │*]+(?=--)", helps[ROLES[part.role]])
-    current = {re.match(r"--[a-z-]+", each)[0] for each in described[1:] if "eprecated" not in each}
+    current = {re.findall(r"(?m)\A--[a-z-]+", each)[0] for each in described[1:] if "eprecated" not in each}
     return sorted(part.options.keys() - current)
 
 
@@ -315,7 +315,7 @@ def test_images_are_made_of_files_and_extras_that_are_there():
 
 
 def test_images_have_one_name_and_the_release_of_the_package():
-    version = re.search(r'"(\d+\.\d+)', (ROOT / "src/lrdp/version.py").read_text(encoding="utf-8"))[1]
+    (version,) = re.findall(r'"(\d+\.\d+)', (ROOT / "src/lrdp/version.py").read_text(encoding="utf-8"))
     named = [
         name
         for form in ("compose", "kubernetes")
@@ -406,6 +406,7 @@ def jailed(folder):
     with (folder / "errors").open("w+") as errors:
         process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
     with process:
+        assert process.stdout is not None
         said = process.stdout.readline()
         (inner,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         try:

@@ -58,10 +58,13 @@ def test_a_folder_of_the_same_name_and_none_at_all_are_refused(tmp_path):
 
 
 def test_a_process_that_cannot_confirm_the_place_makes_no_app(tmp_path):
-    made = []
+    made: list[object] = []
     nowhere = MeetingPlace(folder=tmp_path, word="never written")
     with pytest.raises(InvalidInput, match="nothing was run or spent"):
-        MadeAtMeetingPlace(recipe=made.append, place=nowhere)({"partition-id": 0})
+        MadeAtMeetingPlace(
+            recipe=made.append,  # type: ignore[arg-type]
+            place=nowhere,
+        )({"partition-id": 0})
     assert made == []
 
 

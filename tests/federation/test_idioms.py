@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, ConfigRecord
 from torch import nn, optim
 from torch.nn import functional
 
@@ -52,11 +52,15 @@ def test_a_flower_user_s_task_is_trained_verified_and_counted(tmp_path: Path) ->
         optimizer=partial(optim.SGD, lr=0.1),
     )
     strategy = place.strategy(metrics=("correct",))
-    result = strategy.start(place.grid, initial(), num_rounds=1, timeout=60, train_config={"lr": LEARNING_RATE})
+    result = strategy.start(
+        place.grid, initial(), num_rounds=1, timeout=60, train_config=ConfigRecord({"lr": LEARNING_RATE})
+    )
     assert [report.verified for report in place.reports] == [True]
     assert result.evaluate_metrics_clientapp[1]["clients"] == 3
     for name in place.names:
-        assert sum(place.books(name).history.values()) == TRAINING.local_steps + 1, "the steps, and one for the count"
+        assert sum(place.books(name).charges.history.values()) == TRAINING.local_steps + 1, (
+            "the steps, and one for the count"
+        )
 
 
 def test_what_cannot_be_counted_is_declined_before_it_is_charged(tmp_path: Path) -> None:
@@ -65,7 +69,7 @@ def test_what_cannot_be_counted_is_declined_before_it_is_charged(tmp_path: Path)
     assert [report.verified for report in place.reports] == [True]
     assert result.evaluate_metrics_clientapp == {}
     for name in place.names:
-        assert sum(place.books(name).history.values()) == TRAINING.local_steps, "nothing for the count"
+        assert sum(place.books(name).charges.history.values()) == TRAINING.local_steps, "nothing for the count"
 
 
 def _first_logit(given: nn.Module, batch: Any) -> torch.Tensor:
