@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
+import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Message, RecordDict
 
+from lrdp.codec import pack, unpack
 from lrdp.federation import Order
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.wire.flower import from_message, to_records
@@ -222,13 +223,20 @@ def shown(work: Contribute, **changes: Any) -> Contribute:
 
 def ordering(work: Contribute, order: bytes) -> Contribute | Count:
     """The same with another order; one that counts is asked as a count."""
-    counts = order.startswith(b"{") and order.endswith(b"}") and bool(json.loads(order).get("metrics"))
+    counts = order.startswith(b"\x08order/v1") and bool(unpack(order)[-1])
     return Count(order=order, signature=b"", since=work.since) if counts else replace(work, order=order)
 
 
 def raw_order(**given: Any) -> bytes:
     """An order that our own class would not let anybody write."""
-    return json.dumps(given).encode()
+    whole = [given.pop(name, None) for name in ("steps", "batch_size", "renewal")]
+    scales = [given.pop(name, None) for name in ("noise_multiplier", "clip_norm", "learning_rate")]
+    metrics = pack(*map(str.encode, given.pop("metrics", ())))
+    assert not given, "an order has no such field"
+    numbers = [b"" if value is None else value.to_bytes(8, "little") for value in whole]
+    return pack(
+        b"order/v1", *numbers, *(b"" if value is None else struct.pack("<d", value) for value in scales), metrics
+    )
 
 
 class Bomb:

@@ -18,10 +18,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 
+from lrdp.codec import pack
 from lrdp.federation.client import participant as client
 from lrdp.federation.wire.flower import from_message, to_records
-from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Frame, frame
+from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Frame
 from lrdp.federation.wire.questions import (
+    LABEL,
     Answer,
     CatchUp,
     Closing,
@@ -98,7 +100,7 @@ def test_a_message_of_another_form_is_declined_though_its_content_is_right(
 @pytest.mark.parametrize("kind", ["evaluate", "query.verify", "train.secret", "evaluate.accuracy", "query"])
 def test_a_message_of_any_type_is_answered_with_a_frame(settled: Stage, kind: str) -> None:
     """Flower itself would answer an unknown type with an exception's text."""
-    answer = answer_in(settled.post(to_records(frame(b"measure", [b"accuracy"])), kind=kind))
+    answer = answer_in(settled.post(to_records(Frame(pack(LABEL, b"measure", b"accuracy"))), kind=kind))
     assert answer == Decline(code="invalid")
     assert isinstance(answer_in(settled.post(to_records(to_frame(settled.coordinator.hello)), kind=kind)), Here)
 

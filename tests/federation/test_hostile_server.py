@@ -48,7 +48,7 @@ OFF_POLICY = [
     ({"batch_size": 9}, "batch-size"),
     ({"batch_size": 99}, "batch-size"),
     ({"batch_size": 100}, "invalid"),  # there is no such mechanism
-    ({"batch_size": 10**30}, "invalid"),
+    ({"batch_size": 2**64 - 1}, "invalid"),
     ({"clip_norm": 1.0000001}, "clip-norm"),
     ({"clip_norm": 1e8}, "clip-norm"),
     ({"clip_norm": 1e300}, "invalid"),

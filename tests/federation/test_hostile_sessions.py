@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from lrdp.codec import NUMBER, pack, unpack
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.questions import Closing, Contribute, Contributed, Decline, Hello, Here, OwnTag
 from lrdp.federation.wire.signing import run_identifier, sign_session
 from lrdp.integrity import ProofMethod, Registry, Session, new_identity
 from lrdp.integrity import registry as registries
-from lrdp.integrity.encoding import HASH_SIZE, number, pack, unpack
+from lrdp.integrity.encoding import HASH_SIZE
 
 from .hostile import HONEST, VICTIM, Stage, change_policy, raw_order, refused, stage, standing
 
@@ -51,7 +52,7 @@ def _small_roster(given: Stage) -> Hello:
     hello = _proposed(given)
     label, identifier, key, parameters, registry = unpack(hello.session)
     *kept, _, window = unpack(parameters)
-    forged = pack(*kept, number(2), window)
+    forged = pack(*kept, NUMBER.write(2), window)
     return replace(hello, session=pack(label, identifier, key, forged, registry))
 
 

@@ -140,7 +140,36 @@ def test_a_session_that_was_left_is_never_entered_again(tmp_path: Path) -> None:
                 with pytest.raises(LeftSession):
                     process.enter(*left)
                 assert process.is_in(greeted[0])
-    assert (tmp_path / "left").read_bytes() == FIRST[0] + SECOND[0]  # 32 bytes each
+    assert (tmp_path / "left").read_bytes() == b"\x07left/v1" + FIRST[0] + SECOND[0]  # 32 bytes each
+
+
+def test_where_it_is_not_certain_which_sessions_were_left_none_is_entered(tmp_path: Path) -> None:
+    """The control is the file as it was written."""
+    here = entered(tmp_path)
+    here.enter(*SECOND)
+    whole = (tmp_path / "left").read_bytes()
+    for damaged in (whole[:-1], whole + b"\0", whole[8:], b"\x07left/v2" + FIRST[0], b"\x07left"):
+        (tmp_path / "left").write_bytes(damaged)
+        with pytest.raises(InvalidInput, match="left"):
+            here.enter(*THIRD)
+        assert here.is_in(SECOND[0])
+    (tmp_path / "left").write_bytes(whole)
+    here.enter(*THIRD)
+    assert here.is_in(THIRD[0])
+
+
+def test_the_files_of_a_client_say_their_version(tmp_path: Path) -> None:
+    """By hand: whoever writes them another way must name them otherwise."""
+    here = entered(tmp_path)
+    *_, state = states_of_rounds(federation(3), 1)
+    here.save(state)
+    here.wait_with(258, 3)
+    assert (tmp_path / "waiting").read_bytes() == (b"\x0awaiting/v1\x08\x02\x01\0\0\0\0\0\0\x08\x03\0\0\0\0\0\0\0")
+    assert here.waiting() == (258, 3)
+    assert (tmp_path / "state").read_bytes().startswith(b"\x0bstanding/v1")
+    (tmp_path / "waiting").write_bytes(b"\x0awaiting/v2" + bytes(18))
+    with pytest.raises(InvalidInput):
+        here.waiting()
 
 
 def test_another_signature_under_the_same_registry_is_not_another_session(tmp_path: Path) -> None:

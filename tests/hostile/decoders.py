@@ -27,7 +27,7 @@ from lrdp.commands.integrity import _lines
 from lrdp.errors import LrdpError
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.archive import Archive
-from lrdp.federation.wire.frames import Frame, opened
+from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import as_model, unpack_values
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Announcement, CatchUp, Contributed, HandIn, Hello, read_message, to_frame
@@ -35,13 +35,14 @@ from lrdp.federation.wire.shares import read_share
 from lrdp.federation.wire.sockets import receive
 from lrdp.integrity import ProofMethod, exact, history, keys, states
 from lrdp.integrity.cards import card, json_object, read_card, read_registry, registry_record
-from lrdp.integrity.encoding import Reader, fields, unpack
+from lrdp.integrity.encoding import Reader
+from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
 from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.registry import Registry, encoded_digest
-from lrdp.integrity.repeats import Stands
+from lrdp.integrity.repeats import Shown, Stands
 from lrdp.integrity.schemes import read_sketch_client
-from lrdp.integrity.sealing import read_pledges, unseal
+from lrdp.integrity.sealing import unseal
 from lrdp.integrity.session import Parameters, Session, named_registry
 from lrdp.ledger import choice, events, export
 from lrdp.ledger import texts as encoding
@@ -68,13 +69,15 @@ class Decoder:
 
 
 def found() -> set[str]:
-    """Every public function of the source that is named like a reader."""
+    """Every public function of the source that is named like a reader, and of every kept value the one it inherits."""
     names: set[str] = set()
 
     def visit(node: ast.AST, around: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
                 visit(child, f"{around}.{child.name}")
+                if any(isinstance(base, ast.Name) and base.id == "Encoded" for base in child.bases):
+                    names.add(f"{around}.{child.name}.decode")
             if isinstance(child, ast.FunctionDef) and not child.name.startswith("_") and READS.match(child.name):
                 names.add(f"{around}.{child.name}")
 
@@ -91,6 +94,8 @@ ELSEWHERE: Mapping[str, str] = {
     "commands.settings.read_settings": "read_toml, on the command line",
     "federation.wire.flower.from_message": "Flower's own records; tests/federation/test_hostile_bytes.py",
     "federation.server.nodes.read_reply": "from_message, then read_message",
+    "integrity.encoding.Encoded.decode": "what each kept value inherits",
+    "integrity.encoding.Encoded.parse": "a part of Encoded.decode",
     "integrity.client.Tagged.ready": "reads nothing",
     "integrity.sealing.read_aggregate": "compares a vector that is held with its hash",
     "integrity.sealing.read_place": "a part of decode_client and decode_server",
@@ -203,6 +208,10 @@ def _integrity() -> dict[str, Decoder]:
     line = (history.session_line(session) + "\n").encode()
     kept = {
         "messages.Accept.decode": (Accept.decode, played.accepts[0].encode()),
+        "exact.MaskMemory.decode": (exact.MaskMemory.decode, exact_client.encode()),
+        "fixed_point.FixedPoint.decode": (FixedPoint.decode, session.parameters.point.encode()),
+        "keys.Member.decode": (keys.Member.decode, me.member.encode()),
+        "repeats.Shown.decode": (Shown.decode, Shown(update=3, roster=("a", "b")).encode()),
         "messages.Header.decode": (Header.decode, scene.publish.header.encode()),
         "exact.SessionKey.decode": (exact.SessionKey.decode, exact.session_key(me, session, bytes(32)).encode()),
         "exact.read_exact_client": (lambda data: exact.read_exact_client(me, session, data), exact_client.encode()),
@@ -217,8 +226,7 @@ def _integrity() -> dict[str, Decoder]:
         "session.named_registry": (named_registry, session.encode()),
         "messages.Tag.decode": (Tag.decode, played.tags[0].encode()),
         "messages.Train.decode": (Train.decode, scene.gathering.train.encode()),
-        "sealing.unseal": (lambda data: unseal(data, {"Ready": 8}), states.encode_client(ready)),
-        "sealing.read_pledges": (read_pledges, scene.publish.header.roster[0].encode()),
+        "sealing.unseal": (unseal, states.encode_client(ready)),
         "states.decode_client": (lambda data: states.decode_client(data, me, vectors), states.encode_client(ready)),
         "states.decode_server": (
             lambda data: states.decode_server(data, SERVER, states.server_vectors(world.idle)),
@@ -229,9 +237,7 @@ def _integrity() -> dict[str, Decoder]:
         "cards.read_registry": (as_text(read_registry), _json(registry_record(session.registry))),
         "history.read_session": (as_text(lambda text: history.read_session(text, None)), line.strip()),
         "keys.load": (of_file(keys.load), _saved(me)),
-        "encoding.unpack": (lambda data: unpack(data, 8), session.encode()),
         "encoding.Reader.varint ": (_one_number, b"\x05"),
-        "encoding.fields ": (lambda data: fields(data, b"A", 2), played.accepts[0].encode()),
     }
     made = {f"integrity.{name}": Decoder(read=read, sample=sample) for name, (read, sample) in kept.items()}
     audit = of_file(lambda path: _raised(history.audit(_lines(path), None).failure))
@@ -328,8 +334,8 @@ def _federation() -> dict[str, Decoder]:
     receipts = to_frame(HandIn(invitation=b"", since=since))
     update = Contributed(trained_from=0, head="", update=b"", values=bytes(9))
     known = {
-        "wire.frames.opened": (lambda data: opened(Frame(data)), hello.prefix),
         "wire.questions.read_message": (lambda data: read_message(Frame(data)), receipts.prefix),
+        "wire.questions.read_message of a greeting ": (lambda data: read_message(Frame(data)), hello.prefix),
         "wire.questions.read_message of a vector ": (
             lambda data: read_message(Frame(to_frame(Announcement(publish=b"", aggregate=None)).prefix, (data,) * 2)),
             b"",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hostile.decoders import Decoder, fleet_with
-from lrdp.integrity.encoding import pack
+from lrdp.codec import pack
 
 MANY = 16 << 20
 

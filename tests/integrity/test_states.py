@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from integrity.parties import Federation, federation, honest_round, identity, play_out, registry_of, stage, verdict_of
 from integrity.processes import ClientProcess, play_round, processes
+from lrdp.codec import pack, unpack
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
 from lrdp.integrity import blame, client, exact, server, states
-from lrdp.integrity.encoding import pack, unpack
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Tags
 from lrdp.integrity.rounds import Contribution, run_round

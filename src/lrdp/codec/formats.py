@@ -14,6 +14,7 @@ MOST_BYTES: Final = 4 << 20
 MOST_PARTS: Final = 1 << 16
 _SHORT: Final = 1 << 7
 _LONG: Final = 1 << 31
+_LENGTHS: Final = [bytes([size]) for size in range(_SHORT)]
 
 Said = TypeVar("Said", bytes, str)
 Value = TypeVar("Value")
@@ -25,11 +26,11 @@ def pack(*parts: bytes) -> bytes:
 
 
 def _packed(parts: Iterable[bytes]) -> bytes:
-    return b"".join([_length(len(part)) + part for part in parts])
-
-
-def _length(size: int) -> bytes:
-    return size.to_bytes(1, "big") if size < _SHORT else (_LONG + size).to_bytes(4, "big")
+    said: list[bytes] = []
+    for part in parts:
+        size = len(part)
+        said += (_LENGTHS[size] if size < _SHORT else (_LONG + size).to_bytes(4, "big"), part)
+    return b"".join(said)
 
 
 def unpack(data: bytes, most: int = MOST_PARTS, most_bytes: int = MOST_BYTES) -> list[bytes]:

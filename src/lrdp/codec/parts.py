@@ -78,9 +78,9 @@ def _double(part: bytes) -> float:
     return value
 
 
-RAW: Final[Part[bytes, bytes]] = Part(bytes, bytes)
+RAW: Final = Part(bytes, bytes)
 NUMBER: Final = whole(8)
-DOUBLE: Final = strict(_DOUBLE.pack, _double, _DOUBLE.size)
+DOUBLE: Final[Part[bytes, float]] = strict(_DOUBLE.pack, _double, _DOUBLE.size)
 NAME: Final = strict(str.encode, _name, LONGEST_NAME)
 # Of lines. What is not a number is written as infinity, which no budget admits.
 DIGITS: Final = strict(lambda value: str(int(value)), int, 40)

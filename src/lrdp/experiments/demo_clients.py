@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lrdp.codec import pack, unpack
 from lrdp.experiments import digits
 from lrdp.federation import Consortium, LocalTask, private_client_app
 from lrdp.federation.client.home import ClientHome
@@ -20,7 +21,6 @@ from lrdp.federation.client.participant import Participant
 from lrdp.federation.local.simulation import App, crashing
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Work, read_message
-from lrdp.integrity import pack, unpack
 from lrdp.training import Execution, StepDone
 
 _MOST_SECONDS: Final = 300

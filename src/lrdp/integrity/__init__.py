@@ -7,7 +7,7 @@ steps that it drives. Anything but VERIFIED raises NotVerified.
 
 from lrdp.integrity import blame, client, server, states
 from lrdp.integrity.cards import MOST_CARD_CHARACTERS, card, json_object, read_card, read_registry, registry_record
-from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, as_number, digest, number, pack, unpack
+from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, digest
 from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, session_key
 from lrdp.integrity.fixed_point import (
     MODEL,
@@ -92,7 +92,6 @@ __all__ = [
     "Verdict",
     "Whole",
     "Wire",
-    "as_number",
     "blame",
     "card",
     "client",
@@ -109,8 +108,6 @@ __all__ = [
     "named_registry",
     "new_identity",
     "nothing_before",
-    "number",
-    "pack",
     "quantise",
     "read_card",
     "read_registry",
@@ -126,6 +123,5 @@ __all__ = [
     "smaller_roster",
     "states",
     "transcript_challenge",
-    "unpack",
     "verifies",
 ]

@@ -21,7 +21,7 @@ from lrdp.integrity.commitments import opens
 from lrdp.integrity.field import MERSENNE_127
 from lrdp.integrity.fixed_point import FixedPoint, Whole, aggregate_hash, within
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import TAG_SIZE, CommittedUpdate, Header, Tag
+from lrdp.integrity.messages import TAG_VALUE, CommittedUpdate, Header, Tag
 from lrdp.integrity.schemes import is_update, transcript_challenge
 from lrdp.integrity.server import Published
 from lrdp.integrity.session import Position, ProofMethod
@@ -39,7 +39,7 @@ class Finding(StrEnum):
 
 
 def _bare(identity: Identity, header: Header, value: int) -> Tag:
-    claim = (identity.name.encode(), header.digest, value.to_bytes(TAG_SIZE, "little"))
+    claim = (identity.name.encode(), header.digest, TAG_VALUE.write(value))
     return Tag(name=identity.name, value=value, signature=identity.sign(b"bare-tag/v1", *claim))
 
 
@@ -113,7 +113,7 @@ def _examined(case: Case, update: CommittedUpdate) -> Finding:
 
 def _signed(case: Case, tag: Tag) -> bool:
     member = case.position.session.registry.by_name[tag.name]
-    claim = (tag.name.encode(), case.header.digest, tag.value.to_bytes(TAG_SIZE, "little"))
+    claim = (tag.name.encode(), case.header.digest, TAG_VALUE.write(tag.value))
     return tag.value < MERSENNE_127.prime and member.signed(tag.signature, b"bare-tag/v1", *claim)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lrdp.integrity.encoding import MOST_BYTES
+from lrdp.codec import MOST_BYTES
 from lrdp.integrity.keys import Member
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.verdicts import Verdict, rejection

@@ -10,7 +10,7 @@ from lrdp.integrity.commitments import pledged
 from lrdp.integrity.field import MERSENNE_127
 from lrdp.integrity.fixed_point import Model, Step, inspect
 from lrdp.integrity.keys import verifies
-from lrdp.integrity.messages import TAG_SIZE, Header, Pledge, Publish, Tag, Train
+from lrdp.integrity.messages import TAG_VALUE, Header, Pledge, Publish, Tag, Train
 from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Check, Verdict
 
@@ -182,7 +182,7 @@ def one_tag_each(tally: TagTally) -> bool:
 def tag_signed(position: Position, header: Header, tag: Tag) -> bool:
     """Whether the participant signed this tag for exactly this header."""
     member = position.session.registry.by_name[tag.name]
-    claim = (tag.name.encode(), header.digest, tag.value.to_bytes(TAG_SIZE, "little"))
+    claim = (tag.name.encode(), header.digest, TAG_VALUE.write(tag.value))
     return tag.value < MERSENNE_127.prime and member.signed(tag.signature, b"tag/v1", *claim)
 
 

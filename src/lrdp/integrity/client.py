@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from lrdp.errors import InvalidInput
 from lrdp.integrity import checks
 from lrdp.integrity.commitments import commitment, pledge
-from lrdp.integrity.fixed_point import Model, Whole, model_hash, next_model
+from lrdp.integrity.fixed_point import Model, Whole, aggregate_hash, model_hash, next_model
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import TAG_SIZE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
+from lrdp.integrity.messages import TAG_VALUE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
 from lrdp.integrity.receipts import RoundReceipt, follow_all
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.repeats import NOTHING_SHOWN, Repeats, Stands, same_roster
@@ -64,6 +64,11 @@ class Committed:
     values: Whole
     sent: Whole
     pledges: tuple[Pledge, ...] = ()
+
+    @property
+    def hidden(self) -> bytes | None:
+        """The hash of the values, where they were sent under a mask."""
+        return None if self.sent is self.values else aggregate_hash(self.values)
 
     @property
     def attempt(self) -> int:
@@ -166,7 +171,7 @@ def answer_again(tagged: Tagged, publish: Publish, repeats: Repeats = same_roste
 
 def sign_tag(identity: Identity, header: Header, value: int) -> Tag:
     """One's word that this is one's tag for exactly this header."""
-    claim = (identity.name.encode(), header.digest, value.to_bytes(TAG_SIZE, "little"))
+    claim = (identity.name.encode(), header.digest, TAG_VALUE.write(value))
     return Tag(name=identity.name, value=value, signature=identity.sign(b"tag/v1", *claim))
 
 

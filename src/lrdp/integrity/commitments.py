@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lrdp.integrity.encoding import hasher, number
+from lrdp.codec import NUMBER
+from lrdp.integrity.encoding import hasher
 from lrdp.integrity.fixed_point import Whole, chunks
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import CommittedUpdate, Pledge
@@ -11,8 +12,8 @@ from lrdp.integrity.session import Position
 
 def commitment(position: Position, name: str, nonce: bytes, values: Whole) -> bytes:
     """c = H(session, round, name, nonce, values)."""
-    prefix = (position.session.digest, number(position.round), name.encode(), nonce)
-    hashed = hasher(b"commit/v1", *prefix, values.dtype.str.encode(), number(values.size))
+    prefix = (position.session.digest, NUMBER.write(position.round), name.encode(), nonce)
+    hashed = hasher(b"commit/v1", *prefix, values.dtype.str.encode(), NUMBER.write(values.size))
     for part in chunks(values.size):
         hashed.update(values[part].data)
     return hashed.digest()
@@ -24,7 +25,7 @@ def opens(position: Position, update: CommittedUpdate) -> bool:
 
 
 def _claim(position: Position, name: str, committed: bytes) -> tuple[bytes, ...]:
-    place = (position.session.digest, number(position.round), name.encode())
+    place = (position.session.digest, NUMBER.write(position.round), name.encode())
     return (*place, position.tip, position.model, committed)
 
 

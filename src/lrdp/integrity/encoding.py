@@ -1,20 +1,19 @@
-"""Bytes that mean one thing only: what is hashed, signed or sent is length-prefixed and begins with a label.
+"""What this room hashes, signs and keeps, in bytes that mean one thing only.
 
-What is kept is ``pack(label, field, …)``: for each part its length, then the part. A length below 128 is one byte, any
-other four bytes, big-endian, with the top bit set. What travels is smaller, and read by a ``Reader``; see ``wire``.
-Decoding is strict, so everything has exactly one encoding. Vectors are too large to pack: they follow a packed prefix
-that holds their type and length.
-
-What is packed is small, and has few parts: more is refused before it is looked at, so no bytes cost more than they did
-whoever sent them.
+What is kept states its format (``lrdp.codec``) as a class attribute of ``Encoded``; what is signed or hashed is packed
+under a label of its own. Vectors are too large to pack: they follow a packed prefix that holds their type and length.
+What travels is smaller, and read by a ``Reader``; see ``wire``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
 
+from lrdp.codec import Format, Part, fixed, is_name, pack
+from lrdp.errors import InvalidInput
 from lrdp.integrity.verdicts import Verdict, rejection
 
 if TYPE_CHECKING:
@@ -22,71 +21,48 @@ if TYPE_CHECKING:
 
 HASH_SIZE = 32
 SIGNATURE_SIZE = 64
-NUMBER_SIZE = 8
-MOST_BYTES = 4 << 20
-"""Of anything packed: a registry of 20,000 members, a receipt of 9,000 participants."""
-MOST_PARTS = 1 << 16
-LONGEST_NAME = 63
+HASH: Final = fixed(HASH_SIZE)
+"""Of the size of a hash, which is that of a key too."""
+SIGNATURE: Final = fixed(SIGNATURE_SIZE)
 _MOST_DIGITS = 10
 _PREFIX = b"lrdp/"
-_SHORT = 1 << 7
-_LONG = 1 << 31
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
-def pack(*parts: bytes) -> bytes:
-    """One string of bytes from which ``unpack`` gets the parts back: injective."""
-    return b"".join(_length(len(part)) + part for part in parts)
+class Encoded:
+    """A value in the one encoding that its format states; the parts are named as its fields are."""
+
+    FORMAT: ClassVar[Format[bytes]]
+
+    def encode(self) -> bytes:
+        return self.FORMAT.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """What ``encode`` made; NotVerified with MALFORMED for any other bytes."""
+        with strictly():
+            return cls.parse(data)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """The same, as a part of another: what is wrong is left as it was raised."""
+        return cls(**cls.FORMAT.decode(data))
 
 
-def _length(size: int) -> bytes:
-    return size.to_bytes(1, "big") if size < _SHORT else (_LONG | size).to_bytes(4, "big")
+AnyEncoded = TypeVar("AnyEncoded", bound=Encoded)
 
 
-def unpack(data: bytes, most: int = MOST_PARTS, most_bytes: int = MOST_BYTES) -> tuple[bytes, ...]:
-    """The parts of ``data``, which must hold nothing else, and no more than ``most`` of them."""
-    if len(data) > most_bytes:
-        raise rejection(Verdict.MALFORMED, f"{len(data)} bytes, and {most_bytes} is the most")
-    parts: list[bytes] = []
-    position = 0
-    while position < len(data):
-        if len(parts) == most:
-            raise rejection(Verdict.MALFORMED, f"more than {most} parts")
-        start = position + (1 if data[position] < _SHORT else 4)
-        size = int.from_bytes(data[position:start], "big") & ~_LONG
-        if start + size > len(data) or data[position:start] != _length(size):
-            raise rejection(Verdict.MALFORMED, "a part is cut short, or its length is not in its shortest form")
-        parts.append(data[start : start + size])
-        position = start + size
-    return tuple(parts)
+def part_of(kind: type[AnyEncoded]) -> Part[bytes, AnyEncoded]:
+    """A kept value as a part of another."""
+    return Part(kind.encode, kind.parse)
 
 
-def fields(data: bytes, label: bytes, count: int) -> tuple[bytes, ...]:
-    """The ``count`` fields of a message that begins with ``label``."""
-    found, *rest = unpack(data, count + 1) or (b"",)
-    if found != label or len(rest) != count:
-        raise rejection(Verdict.MALFORMED, f"not a message {label.decode()} of {count} fields")
-    return tuple(rest)
-
-
-def number(value: int) -> bytes:
-    """A whole number in [0, 2^64)."""
-    return value.to_bytes(NUMBER_SIZE, "little")
-
-
-def as_number(part: bytes) -> int:
-    """What ``number`` encoded."""
-    return int.from_bytes(sized(part, NUMBER_SIZE), "little")
-
-
-def as_name(part: bytes) -> str:
-    """A name, or MALFORMED."""
-    return checked_name(part[: LONGEST_NAME + 1].decode("ascii", errors="replace"))
-
-
-def is_name(name: str) -> bool:
-    """Lower-case ASCII, so that no two names look alike and each is a safe file name."""
-    return _NAME.fullmatch(name) is not None
+@contextmanager
+def strictly() -> Iterator[None]:
+    """Bytes that the codec does not take, or that no value can be born from, are MALFORMED in this room."""
+    try:
+        yield
+    except InvalidInput as problem:
+        raise rejection(Verdict.MALFORMED, str(problem).rstrip(".")) from None
 
 
 def checked_name(name: str) -> str:
@@ -138,7 +114,7 @@ class Reader:
             pass
         raw = self._data[start : self._at]
         value = sum((byte & 127) << 7 * place for place, byte in enumerate(raw))
-        if value >> 8 * NUMBER_SIZE or raw != varint(value):
+        if value >> 64 or raw != varint(value):
             raise rejection(Verdict.MALFORMED, "a number is too large, or not in its shortest form")
         return value
 

@@ -11,24 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from lrdp.codec import NAME, Format, many, packed, row
 from lrdp.errors import InvalidInput
 from lrdp.integrity.checks import Seen
 from lrdp.integrity.commitments import opens, pledged
-from lrdp.integrity.encoding import (
-    HASH_SIZE,
-    SIGNATURE_SIZE,
-    as_name,
-    checked_name,
-    digest,
-    fields,
-    pack,
-    sized,
-    unpack,
-)
+from lrdp.integrity.encoding import HASH, SIGNATURE, SIGNATURE_SIZE, Encoded, checked_name, digest, sized
 from lrdp.integrity.fixed_point import CHUNK, FixedPoint, Whole, chunks, sums_to
 from lrdp.integrity.keys import KEY_SIZE, Identity, agreement_key_sound
 from lrdp.integrity.masks import Pairwise
@@ -37,29 +29,21 @@ from lrdp.integrity.schemes import TagValues
 from lrdp.integrity.session import Position, ProofMethod, Session
 from lrdp.integrity.verdicts import Check, Verdict, rejection
 
-_SCHEME = b"EXACT-CLIENT/v1"
-
 
 @dataclass(frozen=True, kw_only=True)
-class SessionKey:
+class SessionKey(Encoded):
     """A member's agreement key for this session alone."""
 
     name: str
     agreement_key: bytes
     signature: bytes
 
+    FORMAT: ClassVar[Format[bytes]] = packed(b"HELLO/v1", name=NAME, agreement_key=HASH, signature=SIGNATURE)
+
     def __post_init__(self) -> None:
         checked_name(self.name)
         sized(self.agreement_key, KEY_SIZE)
         sized(self.signature, SIGNATURE_SIZE)
-
-    def encode(self) -> bytes:
-        return pack(b"HELLO/v1", self.name.encode(), self.agreement_key, self.signature)
-
-    @classmethod
-    def decode(cls, data: bytes) -> SessionKey:
-        name, agreement_key, signature = fields(data, b"HELLO/v1", 3)
-        return cls(name=as_name(name), agreement_key=agreement_key, signature=signature)
 
 
 def session_key(identity: Identity, session: Session, secret: bytes) -> SessionKey:
@@ -90,6 +74,24 @@ PUBLISH: tuple[Check[Seen], ...] = (
     Check(Verdict.SHARE_ALTERED, _relayed_open),
     Check(Verdict.SUM_MISMATCH, _relayed_sum_up),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskMemory(Encoded):
+    """The session's mask key, the peers' public ones, and the labels of masks that are used up."""
+
+    secret: bytes = field(repr=False)
+    peers: tuple[tuple[str, bytes], ...]
+    masked: tuple[bytes, ...]
+
+    FORMAT: ClassVar[Format[bytes]] = packed(
+        b"EXACT-CLIENT/v1", secret=HASH, peers=many(row(NAME, HASH)), masked=many(HASH)
+    )
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.peers]
+        if names != sorted(set(names)) or list(self.masked) != sorted(set(self.masked)):
+            raise rejection(Verdict.MALFORMED, "peers or masks are not sorted, or occur twice")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +132,10 @@ class ExactClient:
         return TagValues(value=0, expected=0)
 
     def encode(self) -> bytes:
-        """The session's mask key, the peers' public ones, and which masks are used up."""
-        peers = (pack(name.encode(), key) for name, key in sorted(self.pairwise.peers.items()))
-        secret = self.pairwise.identity.agreement_secret
-        return pack(_SCHEME, secret, pack(*peers), pack(*sorted(self._masked)))
+        """As a saved state holds it."""
+        peers = tuple(sorted(self.pairwise.peers.items()))
+        secret, masked = self.pairwise.identity.agreement_secret, tuple(sorted(self._masked))
+        return MaskMemory(secret=secret, peers=peers, masked=masked).encode()
 
 
 def exact_client(identity: Identity, session: Session, secret: bytes, hellos: Iterable[SessionKey]) -> ExactClient:
@@ -159,20 +161,8 @@ def _exact_client(
 
 def read_exact_client(identity: Identity, session: Session, data: bytes) -> ExactClient:
     """What ``ExactClient.encode`` wrote; the peers' keys were checked when they were announced."""
-    secret, peers, masked = fields(data, _SCHEME, 3)
-    named = [_peer(part) for part in unpack(peers)]
-    keys = dict(named)
-    labels = [sized(label, HASH_SIZE) for label in unpack(masked)]
-    if list(keys) != sorted(keys) or len(keys) != len(named) or labels != sorted(set(labels)):
-        raise rejection(Verdict.MALFORMED, "peers or masks are not sorted, or occur twice")
-    return _exact_client(identity, session, secret, keys, labels)
-
-
-def _peer(data: bytes) -> tuple[str, bytes]:
-    parts = unpack(data, 2)
-    if len(parts) != 2:
-        raise rejection(Verdict.MALFORMED, "a peer has a name and a key")
-    return as_name(parts[0]), sized(parts[1], KEY_SIZE)
+    memory = MaskMemory.decode(data)
+    return _exact_client(identity, session, memory.secret, dict(memory.peers), memory.masked)
 
 
 def _add_stream(masked: Whole, key: bytes, sign: int) -> None:

@@ -10,13 +10,14 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lrdp.codec import NUMBER, Format, packed
 from lrdp.errors import InvalidInput
-from lrdp.integrity.encoding import hasher, number, pack
+from lrdp.integrity.encoding import Encoded, hasher
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -32,12 +33,14 @@ Model = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedPoint:
+class FixedPoint(Encoded):
     """``size`` coordinates of ``update_bits`` bits each, of which ``fraction_bits`` lie behind the point."""
 
     size: int
     fraction_bits: int = 20
     update_bits: int = 24
+
+    FORMAT: ClassVar[Format[bytes]] = packed(b"fixed-point/v1", size=NUMBER, fraction_bits=NUMBER, update_bits=NUMBER)
 
     def __post_init__(self) -> None:
         if not 1 <= self.size < 1 << 40:
@@ -59,9 +62,6 @@ class FixedPoint:
     def sum_type(self, count: int) -> np.dtype[Any]:
         """The only type that the sum of ``count`` updates may have: four bytes while they suffice."""
         return SMALL if self.bound(count) < 1 << 31 else LARGE
-
-    def encode(self) -> bytes:
-        return pack(b"fixed-point/v1", number(self.size), number(self.fraction_bits), number(self.update_bits))
 
 
 @dataclass(frozen=True)
@@ -201,11 +201,11 @@ def combine(updates: Sequence[Whole], model: Model, point: FixedPoint, room: Roo
 
 
 def _aggregate_hasher(aggregate: Whole) -> _Hash:
-    return hasher(b"aggregate/v1", aggregate.dtype.str.encode(), number(aggregate.size))
+    return hasher(b"aggregate/v1", aggregate.dtype.str.encode(), NUMBER.write(aggregate.size))
 
 
 def _model_hasher(model: Model) -> _Hash:
-    return hasher(b"model/v1", MODEL.str.encode(), number(model.size))
+    return hasher(b"model/v1", MODEL.str.encode(), NUMBER.write(model.size))
 
 
 def aggregate_hash(aggregate: Whole) -> bytes:

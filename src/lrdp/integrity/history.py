@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from lrdp.codec import MOST_BYTES, pack
 from lrdp.errors import NotVerified
-from lrdp.integrity.encoding import MOST_BYTES, pack
 from lrdp.integrity.receipts import RoundReceipt, follow
 from lrdp.integrity.registry import Registry, verify
 from lrdp.integrity.session import Position, Session, genesis, named_registry
 from lrdp.integrity.verdicts import Verdict, rejection
 
-_REGISTRY = pack(b"registry/v1")
+_REGISTRY = pack(*Registry.FORMAT.head)
 LONGEST_LINE = 2 * MOST_BYTES + 2
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -14,8 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from lrdp import files
+from lrdp.codec import NAME, Format, is_name, packed
 from lrdp.errors import InvalidInput
-from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, checked_name, is_name, pack, sized, statement
+from lrdp.integrity.encoding import HASH, HASH_SIZE, SIGNATURE, SIGNATURE_SIZE, Encoded, checked_name, sized, statement
 
 KEY_SIZE = 32
 _CURVE_PRIME = (1 << 255) - 19
@@ -44,7 +46,7 @@ def verifies(key: bytes, signature: bytes, label: bytes, *parts: bytes) -> bool:
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
-class Member:
+class Member(Encoded):
     """The public half of an identity, with a signature that shows both keys are its own."""
 
     name: str
@@ -52,14 +54,13 @@ class Member:
     agreement_key: bytes
     proof: bytes
 
+    FORMAT: ClassVar[Format[bytes]] = packed(name=NAME, signing_key=HASH, agreement_key=HASH, proof=SIGNATURE)
+
     def __post_init__(self) -> None:
         checked_name(self.name)
         sized(self.signing_key, KEY_SIZE)
         sized(self.agreement_key, KEY_SIZE)
         sized(self.proof, SIGNATURE_SIZE)
-
-    def encode(self) -> bytes:
-        return pack(self.name.encode(), self.signing_key, self.agreement_key, self.proof)
 
     def signed(self, signature: bytes, label: bytes, *parts: bytes) -> bool:
         return verifies(self.signing_key, signature, label, *parts)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from lrdp.codec import Format, many, packed
 from lrdp.integrity import checks
-from lrdp.integrity.encoding import SIGNATURE_SIZE, fields, pack, sized, unpack
+from lrdp.integrity.encoding import SIGNATURE, SIGNATURE_SIZE, Encoded, part_of, sized
 from lrdp.integrity.messages import Accept, Header, Tag
 from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Check, Verdict, require
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundReceipt:
+class RoundReceipt(Encoded):
     """What remains of a verified round."""
 
     header: Header
@@ -21,22 +23,16 @@ class RoundReceipt:
     tags: tuple[Tag, ...]
     accepts: tuple[Accept, ...]
 
+    FORMAT: ClassVar[Format[bytes]] = packed(
+        b"RECEIPT/v1",
+        header=part_of(Header),
+        signature=SIGNATURE,
+        tags=many(part_of(Tag)),
+        accepts=many(part_of(Accept)),
+    )
+
     def __post_init__(self) -> None:
         sized(self.signature, SIGNATURE_SIZE)
-
-    def encode(self) -> bytes:
-        tags, accepts = pack(*(tag.encode() for tag in self.tags)), pack(*(word.encode() for word in self.accepts))
-        return pack(b"RECEIPT/v1", self.header.encode(), self.signature, tags, accepts)
-
-    @classmethod
-    def decode(cls, data: bytes) -> RoundReceipt:
-        header, signature, tags, accepts = fields(data, b"RECEIPT/v1", 4)
-        return cls(
-            header=Header.decode(header),
-            signature=signature,
-            tags=tuple(Tag.decode(part) for part in unpack(tags)),
-            accepts=tuple(Accept.decode(part) for part in unpack(accepts)),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

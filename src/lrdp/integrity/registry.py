@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
+from lrdp.codec import NUMBER, Format, many, packed
 from lrdp.integrity.encoding import (
+    HASH,
     HASH_SIZE,
+    SIGNATURE,
     SIGNATURE_SIZE,
-    as_name,
-    as_number,
+    Encoded,
     digest,
-    fields,
     hashes,
-    number,
-    pack,
+    part_of,
     sized,
-    unpack,
+    strictly,
 )
 from lrdp.integrity.fixed_point import MOST_MEMBERS
 from lrdp.integrity.keys import Identity, Member, verifies
@@ -31,7 +32,7 @@ _LABEL = b"registry/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registry:
+class Registry(Encoded):
     """Version ``version``, in force from round ``first_round`` on."""
 
     version: int
@@ -41,6 +42,16 @@ class Registry:
     members: tuple[Member, ...]
     signature: bytes = bytes(SIGNATURE_SIZE)
 
+    FORMAT: ClassVar[Format[bytes]] = packed(
+        _LABEL,
+        version=NUMBER,
+        first_round=NUMBER,
+        previous=HASH,
+        consortium=HASH,
+        members=many(part_of(Member)),
+        signature=SIGNATURE,
+    )
+
     def __post_init__(self) -> None:
         hashes(self.previous, self.consortium)
         sized(self.signature, SIGNATURE_SIZE)
@@ -48,7 +59,8 @@ class Registry:
     @cached_property
     def digest(self) -> bytes:
         """What is pinned: everything but the signature."""
-        return digest(_LABEL, *self._fields)
+        *signed, _ = self.FORMAT.written(self)
+        return digest(_LABEL, *signed)
 
     @cached_property
     def by_name(self) -> dict[str, Member]:
@@ -59,43 +71,16 @@ class Registry:
         """Where each name stands in the list: what travels in its place."""
         return {member.name: place for place, member in enumerate(self.members)}
 
-    @cached_property
-    def _fields(self) -> tuple[bytes, ...]:
-        members = pack(*(member.encode() for member in self.members))
-        return number(self.version), number(self.first_round), self.previous, self.consortium, members
-
-    def encode(self) -> bytes:
-        return pack(_LABEL, *self._fields, self.signature)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Registry:
-        version, first_round, previous, consortium, members, signature = fields(data, _LABEL, 6)
-        return cls(
-            version=as_number(version),
-            first_round=as_number(first_round),
-            previous=previous,
-            consortium=consortium,
-            members=tuple(_member(part) for part in unpack(members)),
-            signature=signature,
-        )
-
 
 def encoded_digest(data: bytes) -> bytes:
     """The digest of an encoded registry, of whose members nothing is decoded or kept.
 
     Guarantees: whatever ``Registry.decode`` then makes of these bytes has this digest, for it has one encoding.
     """
-    *signed, signature = fields(data, _LABEL, 6)
-    sized(signature, SIGNATURE_SIZE)
+    with strictly():
+        *signed, signature = Registry.FORMAT.split(data)
+        SIGNATURE.read(signature)
     return digest(_LABEL, *signed)
-
-
-def _member(data: bytes) -> Member:
-    parts = unpack(data, 4)
-    if len(parts) != 4:
-        raise rejection(Verdict.MALFORMED, "a member has four fields")
-    name, signing_key, agreement_key, proof = parts
-    return Member(name=as_name(name), signing_key=signing_key, agreement_key=agreement_key, proof=proof)
 
 
 def sign(registry: Registry, consortium: Identity) -> Registry:

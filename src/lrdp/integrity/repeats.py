@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from lrdp.codec import NAME, NUMBER, Format, many, packed
 from lrdp.errors import InvalidInput
-from lrdp.integrity.encoding import as_name, as_number, fields, number, pack, unpack
+from lrdp.integrity.encoding import Encoded, part_of
 from lrdp.integrity.verdicts import Verdict, rejection
 
 Roster = tuple[str, ...]
@@ -32,23 +34,24 @@ def smaller_roster(now: Roster, before: Roster) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class Shown(Encoded):
     """An update, and the roster of a sum that it is part of."""
 
     update: int
     roster: Roster
 
-    def encode(self) -> bytes:
-        return pack(number(self.update), *(name.encode() for name in self.roster))
+    FORMAT: ClassVar[Format[bytes]] = packed(update=NUMBER, roster=many(NAME))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stands:
+class Stands(Encoded):
     """What this round's updates were shown in; those up to ``spent`` are of earlier rounds, and not shown again."""
 
     spent: int = 0
     revealed: int = 0
     shown: tuple[Shown, ...] = ()
+
+    FORMAT: ClassVar[Format[bytes]] = packed(b"STANDS/v2", spent=NUMBER, revealed=NUMBER, shown=many(part_of(Shown)))
 
     def __post_init__(self) -> None:
         if not self.revealed >= self.spent >= 0:
@@ -74,15 +77,6 @@ class Stands:
         """What was revealed is spent with its round, verified or not."""
         return Stands(spent=self.revealed, revealed=self.revealed)
 
-    def encode(self) -> bytes:
-        shown = pack(*(one.encode() for one in self.shown))
-        return pack(b"STANDS/v1", number(self.spent), number(self.revealed), shown)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Stands:
-        spent, revealed, shown = fields(data, b"STANDS/v1", 3)
-        return cls(spent=as_number(spent), revealed=as_number(revealed), shown=tuple(map(_shown, unpack(shown))))
-
 
 NOTHING_SHOWN = Stands()
 
@@ -90,8 +84,3 @@ NOTHING_SHOWN = Stands()
 def nothing_before(update: int) -> Stands:
     """Of a client that does not know what it showed: every update up to this one counts as spent."""
     return Stands(spent=update, revealed=update)
-
-
-def _shown(data: bytes) -> Shown:
-    update, *names = unpack(data) or (b"",)
-    return Shown(update=as_number(update), roster=tuple(map(as_name, names)))

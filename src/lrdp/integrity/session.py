@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
+from lrdp.codec import NUMBER, Format, Part, one_of, packed, text
 from lrdp.errors import InvalidInput
-from lrdp.integrity.encoding import HASH_SIZE, as_number, digest, fields, number, pack, sized
+from lrdp.integrity.encoding import HASH, HASH_SIZE, Encoded, digest, part_of, sized, strictly
 from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.keys import KEY_SIZE
 from lrdp.integrity.registry import Registry, encoded_digest, verify_successor
 from lrdp.integrity.verdicts import Verdict, rejection
 
-_LABEL = b"parameters/v1"
-_SESSION = b"SESSION/v1"
-_FIXED_POINT = b"fixed-point/v1"
 FEWEST = 3
 
 
@@ -32,13 +31,21 @@ class ProofMethod(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameters:
+class Parameters(Encoded):
     """Public constants of a session."""
 
     point: FixedPoint
     method: ProofMethod = ProofMethod.SKETCH
     min_roster: int = FEWEST
     pending_window: int = 3
+
+    FORMAT: ClassVar[Format[bytes]] = packed(
+        b"parameters/v1",
+        point=part_of(FixedPoint),
+        method=one_of(ProofMethod, text(20)),
+        min_roster=NUMBER,
+        pending_window=NUMBER,
+    )
 
     def __post_init__(self) -> None:
         if self.min_roster < FEWEST:
@@ -52,32 +59,14 @@ class Parameters:
         """How many of ``count`` participants must have accepted a round before an absent client believes in it."""
         return max(self.min_roster, count // 2 + 1)
 
-    def encode(self) -> bytes:
-        numbers = number(self.min_roster), number(self.pending_window)
-        return pack(_LABEL, self.point.encode(), self.method.value.encode(), *numbers)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Parameters:
-        point, method, min_roster, pending_window = fields(data, _LABEL, 4)
-        size, fraction_bits, update_bits = (as_number(part) for part in fields(point, _FIXED_POINT, 3))
-        try:
-            return cls(
-                point=FixedPoint(size=size, fraction_bits=fraction_bits, update_bits=update_bits),
-                method=ProofMethod(method.decode("ascii", errors="replace")),
-                min_roster=as_number(min_roster),
-                pending_window=as_number(pending_window),
-            )
-        except ValueError as problem:
-            raise rejection(Verdict.MALFORMED, str(problem)) from None
-
 
 # A saved state names its registry anew after every message: with a thousand members, reading it is most of the work.
 # What is kept are registries that were pinned: whoever is shown a session asks ``named_registry`` first.
-_known_registry = lru_cache(maxsize=16)(Registry.decode)
+_known_registry = lru_cache(maxsize=16)(Registry.parse)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
+class Session(Encoded):
     """Each party builds it from its own configuration; ``digest`` enters every hash and signature."""
 
     identifier: bytes
@@ -85,22 +74,17 @@ class Session:
     parameters: Parameters
     registry: Registry
 
+    FORMAT: ClassVar[Format[bytes]] = packed(
+        b"SESSION/v1",
+        identifier=HASH,
+        server_key=HASH,
+        parameters=part_of(Parameters),
+        registry=Part(Registry.encode, _known_registry),
+    )
+
     def __post_init__(self) -> None:
         sized(self.identifier, HASH_SIZE)
         sized(self.server_key, KEY_SIZE)
-
-    def encode(self) -> bytes:
-        return pack(_SESSION, self.identifier, self.server_key, self.parameters.encode(), self.registry.encode())
-
-    @classmethod
-    def decode(cls, data: bytes) -> Session:
-        identifier, server_key, parameters, registry = fields(data, _SESSION, 4)
-        return cls(
-            identifier=identifier,
-            server_key=server_key,
-            parameters=Parameters.decode(parameters),
-            registry=_known_registry(registry),
-        )
 
     @cached_property
     def digest(self) -> bytes:
@@ -110,7 +94,9 @@ class Session:
 
 def named_registry(data: bytes) -> bytes:
     """The digest of the registry in an encoded session: what a pin is compared with before the session is decoded."""
-    return encoded_digest(fields(data, _SESSION, 4)[-1])
+    with strictly():
+        *_, registry = Session.FORMAT.split(data)
+    return encoded_digest(registry)
 
 
 @dataclass(frozen=True, kw_only=True)

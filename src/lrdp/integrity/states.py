@@ -12,29 +12,28 @@ write the file can write a state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import singledispatch
+from typing import Any, Final
 
+from lrdp.codec import NUMBER, PACKED, Format, Kinds, Part, many, optional, packed
 from lrdp.errors import InvalidInput
 from lrdp.integrity.client import Begun, Committed, Ready, Tagged
-from lrdp.integrity.encoding import SIGNATURE_SIZE, as_number, fields, number, pack, sized, unpack
+from lrdp.integrity.encoding import HASH, SIGNATURE, part_of, strictly
 from lrdp.integrity.exact import ExactServer, read_exact_client
 from lrdp.integrity.fixed_point import Whole, aggregate_hash, next_model
-from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import TAG_SIZE, CommittedUpdate, Header, Pledge, Tag, Train
+from lrdp.integrity.keys import Identity, Member
+from lrdp.integrity.messages import NONCE, TAG_VALUE, CommittedUpdate, Header, Pledge, Tag, Train
 from lrdp.integrity.repeats import Stands
 from lrdp.integrity.schemes import ClientScheme, ServerScheme, SketchServer, read_sketch_client
 from lrdp.integrity.sealing import (
-    PLACE_FIELDS,
+    MOST_STATE_BYTES,
     Vectors,
     checked_update,
     handed_back,
-    packed,
-    place,
     read_aggregate,
     read_place,
-    read_pledges,
     seal,
     unseal,
 )
@@ -42,27 +41,86 @@ from lrdp.integrity.server import Gathering, Idle, Published
 from lrdp.integrity.session import Position, ProofMethod, Session
 from lrdp.integrity.verdicts import Verdict, rejection
 
+Parts = Mapping[str, Part[bytes, Any]]
 ClientState = Ready | Begun | Committed | Tagged
 ServerState = Idle | Gathering | Published
 
-_CLIENT = {
-    "Ready": PLACE_FIELDS + 2,
-    "Begun": PLACE_FIELDS + 3,
-    "Committed": PLACE_FIELDS + 8,
-    "Tagged": PLACE_FIELDS + 11,
+
+def _in(name: str, parts: Parts) -> Parts:
+    """The parts of a state that another one holds as ``name``."""
+    return {f"{name}.{path}": part for path, part in parts.items()}
+
+
+_PLACE: Final[Parts] = {
+    "identity.member": part_of(Member),
+    "position.session": part_of(Session),
+    "position.round": NUMBER,
+    "position.tip": HASH,
+    "position.model": HASH,
+    "attempt": NUMBER,
 }
-_SERVER = {"Idle": PLACE_FIELDS, "Gathering": PLACE_FIELDS + 3, "Published": PLACE_FIELDS + 4}
+_READY: Final[Parts] = {**_PLACE, "scheme": Part(lambda scheme: scheme.encode(), bytes), "stands": part_of(Stands)}
+_BEGUN: Final[Parts] = {**_in("ready", _READY), "train": part_of(Train)}
+_PLEDGES: Final = many(part_of(Pledge))
+_COMMITTED: Final[Parts] = {
+    **_in("begun", _BEGUN),
+    "update": NUMBER,
+    "pledge": part_of(Pledge),
+    "nonce": NONCE,
+    "hidden": optional(HASH),
+    "pledges": _PLEDGES,
+}
+_UPDATE: Final = packed(b"U", pledge=part_of(Pledge), nonce=NONCE)
+_UPDATES: Final = many(Part(_UPDATE.encode, _UPDATE.decode))
+_HEADER: Final = part_of(Header)
+_STATES: Final[dict[type[ClientState | ServerState], Parts]] = {
+    Ready: _READY,
+    Begun: _BEGUN,
+    Committed: _COMMITTED,
+    Tagged: {**_in("committed", _COMMITTED), "header": _HEADER, "expected": TAG_VALUE, "waited": NUMBER},
+    Idle: _PLACE,
+    Gathering: {**_in("idle", _PLACE), "train": part_of(Train), "pledges": _PLEDGES, "updates": _UPDATES},
+    Published: {
+        **_in("idle", _PLACE),
+        "header": _HEADER,
+        "signature": SIGNATURE,
+        "updates": _UPDATES,
+        "tags": many(part_of(Tag)),
+    },
+}
+_FORMATS: Final = {
+    kind: Format(PACKED, (b"STATE/v1", kind.__name__.encode()), parts, MOST_STATE_BYTES)
+    for kind, parts in _STATES.items()
+}
+_CLIENT, _SERVER = (
+    Kinds({_FORMATS[kind].head[-1]: _FORMATS[kind] for kind in kinds})
+    for kinds in ((Ready, Begun, Committed, Tagged), (Idle, Gathering, Published))
+)
+
+
+def _encoded(state: ClientState | ServerState) -> bytes:
+    if type(state) not in _FORMATS:
+        raise InvalidInput(f"{type(state).__name__} is no state of a client or a server.")
+    return seal(_FORMATS[type(state)].encode(state))
+
+
+def _decoded(kinds: Kinds[bytes], data: bytes) -> tuple[str, dict[str, Any]]:
+    """The kind, and its parts by the last words of their names, of which no two are alike."""
+    body = unseal(data)
+    with strictly():
+        word, parts = kinds.decode(body)
+    return word.decode(), {path.rpartition(".")[2]: value for path, value in parts.items()}
 
 
 def kind(data: bytes) -> str:
     """Which state the bytes hold, by the name of its class."""
-    return unseal(data, _CLIENT | _SERVER)[0]
+    return _decoded(Kinds({**_CLIENT.formats, **_SERVER.formats}), data)[0]
 
 
 # ---------------------------------------------------------------------------------------------------------- the client
 def encode_client(state: ClientState) -> bytes:
     """A client's state without its vectors."""
-    return seal(type(state).__name__, _parts(state))
+    return _encoded(state)
 
 
 def client_vectors(state: ClientState) -> dict[str, Whole]:
@@ -90,19 +148,19 @@ def _begun_on(state: Begun, vectors: Vectors) -> Begun:
 
 def decode_client(data: bytes, identity: Identity, vectors: Vectors) -> ClientState:
     """What ``encode_client`` wrote; NotVerified if it is damaged, or if a vector is not the one that was saved."""
-    name, parts = unseal(data, _CLIENT)
-    position, attempt, model = read_place(parts[:PLACE_FIELDS], identity, vectors)
-    own, stands, *rest = parts[PLACE_FIELDS:]
-    scheme = _client_scheme(position.session, identity, own)
-    shown = Stands.decode(stands)
-    ready = Ready(identity=identity, scheme=scheme, position=position, model=model, attempt=attempt, stands=shown)
+    name, given = _decoded(_CLIENT, data)
+    position, model = read_place(given, identity, vectors)
+    scheme, again = _client_scheme(position.session, identity, given["scheme"]), given["attempt"]
+    ready = Ready(
+        identity=identity, scheme=scheme, position=position, model=model, attempt=again, stands=given["stands"]
+    )
     if name == "Ready":
         return ready
-    begun = Begun(ready=ready, train=Train.decode(rest[0]))
+    begun = Begun(ready=ready, train=given["train"])
     if name == "Begun":
         return begun
-    committed = _read_committed(begun, rest[1:6], vectors)
-    return committed if name == "Committed" else _read_tagged(committed, rest[6:], vectors)
+    committed = _read_committed(begun, given, vectors)
+    return committed if name == "Committed" else _read_tagged(committed, given, vectors)
 
 
 def _client_scheme(session: Session, identity: Identity, data: bytes) -> ClientScheme:
@@ -113,33 +171,25 @@ def _client_scheme(session: Session, identity: Identity, data: bytes) -> ClientS
     return readers[session.parameters.method](identity, session, data)
 
 
-def _read_committed(begun: Begun, parts: Iterable[bytes], vectors: Vectors) -> Committed:
-    given, own, nonce, hidden, pledges = parts
+def _read_committed(begun: Begun, given: Mapping[str, Any], vectors: Vectors) -> Committed:
     values = handed_back(vectors, "values")
-    sent = handed_back(vectors, "sent") if hidden else values
-    if hidden and aggregate_hash(values) != hidden:
+    sent = handed_back(vectors, "sent") if given["hidden"] else values
+    if given["hidden"] and aggregate_hash(values) != given["hidden"]:
         raise rejection(Verdict.MALFORMED, "the values handed back are not those that were saved")
-    pledge = checked_update(begun.ready.position, Pledge.decode(own), nonce, sent).pledge
-    bound = Committed(begun=begun, update=as_number(given), pledge=pledge, nonce=nonce, values=values, sent=sent)
-    return replace(bound, pledges=read_pledges(pledges))
+    own = {name: given[name] for name in ("update", "pledge", "nonce", "pledges")}
+    checked_update(begun.ready.position, own["pledge"], own["nonce"], sent)
+    return Committed(begun=begun, values=values, sent=sent, **own)
 
 
-def _read_tagged(committed: Committed, parts: Iterable[bytes], vectors: Vectors) -> Tagged:
-    header, expected, waited = parts
-    read = Header.decode(header)
-    return Tagged(
-        committed=committed,
-        header=read,
-        aggregate=read_aggregate(read, vectors),
-        expected=int.from_bytes(sized(expected, TAG_SIZE), "little"),
-        waited=as_number(waited),
-    )
+def _read_tagged(committed: Committed, given: Mapping[str, Any], vectors: Vectors) -> Tagged:
+    own = {name: given[name] for name in ("header", "expected", "waited")}
+    return Tagged(committed=committed, aggregate=read_aggregate(own["header"], vectors), **own)
 
 
 # ---------------------------------------------------------------------------------------------------------- the server
 def encode_server(state: ServerState) -> bytes:
     """The server's state without its vectors."""
-    return seal(type(state).__name__, _parts(state))
+    return _encoded(state)
 
 
 def server_vectors(state: ServerState) -> dict[str, Whole]:
@@ -153,14 +203,13 @@ def decode_server(data: bytes, identity: Identity, vectors: Vectors) -> ServerSt
     Updates that are not handed back are left out: before PUBLISH they must come in again, after it only ``blame`` and
     ``republish`` miss them.
     """
-    name, parts = unseal(data, _SERVER)
-    position, attempt, model = read_place(parts[:PLACE_FIELDS], identity, vectors)
+    name, given = _decoded(_SERVER, data)
+    position, model = read_place(given, identity, vectors)
     scheme = _server_scheme(position.session.parameters.method)
-    idle = Idle(identity=identity, scheme=scheme, position=position, model=model, attempt=attempt)
-    rest = parts[PLACE_FIELDS:]
+    idle = Idle(identity=identity, scheme=scheme, position=position, model=model, attempt=given["attempt"])
     if name == "Idle":
         return idle
-    return (_read_gathering if name == "Gathering" else _read_published)(idle, rest, vectors)
+    return (_read_gathering if name == "Gathering" else _read_published)(idle, given, vectors)
 
 
 def _server_scheme(method: ProofMethod) -> ServerScheme:
@@ -168,87 +217,33 @@ def _server_scheme(method: ProofMethod) -> ServerScheme:
     return schemes[method]
 
 
-def _read_gathering(idle: Idle, parts: Iterable[bytes], vectors: Vectors) -> Gathering:
-    train, pledges, updates = parts
-    return Gathering(
-        idle=idle,
-        train=Train.decode(train),
-        pledges=read_pledges(pledges),
-        updates=_read_updates(idle.position, updates, vectors),
-    )
+def _read_gathering(idle: Idle, given: Mapping[str, Any], vectors: Vectors) -> Gathering:
+    updates = _read_updates(idle.position, given["updates"], vectors)
+    return Gathering(idle=idle, train=given["train"], pledges=given["pledges"], updates=updates)
 
 
-def _read_published(idle: Idle, parts: Iterable[bytes], vectors: Vectors) -> Published:
-    header, signature, updates, tags = parts
-    read = Header.decode(header)
-    aggregate, point = read_aggregate(read, vectors), idle.position.session.parameters.point
+def _read_published(idle: Idle, given: Mapping[str, Any], vectors: Vectors) -> Published:
+    header: Header = given["header"]
+    aggregate, point = read_aggregate(header, vectors), idle.position.session.parameters.point
     return Published(
         idle=idle,
-        header=read,
-        signature=sized(signature, SIGNATURE_SIZE),
+        header=header,
+        signature=given["signature"],
         aggregate=aggregate,
-        next_model=next_model(idle.model, aggregate, len(read.roster), point),
-        updates=_read_updates(idle.position, updates, vectors),
-        tags=tuple(Tag.decode(part) for part in unpack(tags)),
+        next_model=next_model(idle.model, aggregate, len(header.roster), point),
+        updates=_read_updates(idle.position, given["updates"], vectors),
+        tags=given["tags"],
     )
 
 
-def _update_prefixes(updates: Iterable[CommittedUpdate]) -> bytes:
-    return pack(*(pack(b"U", update.pledge.encode(), update.nonce) for update in updates))
+def _read_updates(
+    position: Position, prefixes: Iterable[Mapping[str, Any]], vectors: Vectors
+) -> tuple[CommittedUpdate, ...]:
+    kept = [(one, vectors[key]) for one in prefixes if (key := f"update/{one['pledge'].name}") in vectors]
+    return tuple(checked_update(position, **one, values=values) for one, values in kept)
 
 
-def _read_updates(position: Position, data: bytes, vectors: Vectors) -> tuple[CommittedUpdate, ...]:
-    prefixes = [fields(part, b"U", 2) for part in unpack(data)]
-    named = [(Pledge.decode(own), nonce) for own, nonce in prefixes]
-    kept = [(own, nonce, vectors[key]) for own, nonce in named if (key := f"update/{own.name}") in vectors]
-    return tuple(checked_update(position, own, nonce, values) for own, nonce, values in kept)
-
-
-# ------------------------------------------------------------------------------------------------- each state's fields
-@singledispatch
-def _parts(state: object) -> tuple[bytes, ...]:
-    raise InvalidInput(f"{type(state).__name__} is no state of a client or a server.")
-
-
-@_parts.register
-def _(state: Ready) -> tuple[bytes, ...]:
-    return (*place(state), state.scheme.encode(), state.stands.encode())
-
-
-@_parts.register
-def _(state: Begun) -> tuple[bytes, ...]:
-    return (*_parts(state.ready), state.train.encode())
-
-
-@_parts.register
-def _(state: Committed) -> tuple[bytes, ...]:
-    hidden = b"" if state.sent is state.values else aggregate_hash(state.values)
-    own = number(state.update), state.pledge.encode(), state.nonce, hidden
-    return (*_parts(state.begun), *own, packed(state.pledges))
-
-
-@_parts.register
-def _(state: Tagged) -> tuple[bytes, ...]:
-    numbers = state.expected.to_bytes(TAG_SIZE, "little"), number(state.waited)
-    return (*_parts(state.committed), state.header.encode(), *numbers)
-
-
-@_parts.register
-def _(state: Idle) -> tuple[bytes, ...]:
-    return place(state)
-
-
-@_parts.register
-def _(state: Gathering) -> tuple[bytes, ...]:
-    return (*place(state.idle), state.train.encode(), packed(state.pledges), _update_prefixes(state.updates))
-
-
-@_parts.register
-def _(state: Published) -> tuple[bytes, ...]:
-    said = state.header.encode(), state.signature
-    return (*place(state.idle), *said, _update_prefixes(state.updates), packed(state.tags))
-
-
+# ------------------------------------------------------------------------------------------------ each state's vectors
 @singledispatch
 def _vectors(state: object) -> dict[str, Whole]:
     raise InvalidInput(f"{type(state).__name__} is no state of a client or a server.")

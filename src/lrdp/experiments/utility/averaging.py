@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from lrdp.codec import NUMBER
 from lrdp.errors import InvalidInput
 from lrdp.experiments.utility.engines import Desk, Engine
 from lrdp.federation.local.exchanges import exchanged
 from lrdp.federation.local.in_process import InProcessGrid, Node
 from lrdp.federation.wire.flower import answering
-from lrdp.federation.wire.frames import Frame, frame, opened
+from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout, as_model, pack_values, raw, unpack_values
 from lrdp.integrity import FixedPoint, Model, combine, quantise
-
-_KIND: Final = b"research"
 
 
 @dataclass
@@ -33,18 +32,17 @@ class Researcher:
     problem: Exception | None = None
 
     def handle(self, given: Frame, _context: Any) -> Frame:
-        """The rounded update of the round that the head names, from the model in the body."""
-        _, (number,) = opened(given)
+        """The rounded update of the round that the prefix names, from the model in the body."""
         point = FixedPoint(size=self.layout.size)
         try:
             self.layout.write(as_model(given.bodies[0], point.size), self.desk.task.model)
-            moved = self.engine(self.desk, int.from_bytes(number, "big"))
+            moved = self.engine(self.desk, NUMBER.read(given.prefix))
             whole = quantise(self.layout.flat(moved), point)
         except Exception as problem:
             self.problem = problem  # a reply would say nothing of it
             raise
         self.clipped += whole.clipped
-        return frame(_KIND, (), (pack_values(whole.values, point),))
+        return Frame(given.prefix, (pack_values(whole.values, point),))
 
 
 Turns = Callable[[int], Iterable[int]]
@@ -66,7 +64,7 @@ def averaged(clients: Sequence[Researcher], first: Model, rounds: int, turns: Tu
         if not nodes:
             yield model
             continue
-        asked = frame(_KIND, (number.to_bytes(4, "big"),), (raw(model),))
+        asked = Frame(NUMBER.write(number), (raw(model),))
         answers = exchanged(grid, dict.fromkeys(nodes, asked), str(number))
         for problem in (client.problem for client in clients):
             if problem is not None:

@@ -19,7 +19,7 @@ from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.local_task import LocalTask, Workbench
 from lrdp.federation.client.participant import Participant, most_vectors
-from lrdp.federation.wire.frames import Frame, opened
+from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Decline, read_message, to_frame, word_of
 from lrdp.federation.wire.sockets import receive, send
 from lrdp.ledger import Policy, tighter
@@ -138,10 +138,9 @@ class Guard:
 
 
 def _kind(given: Frame) -> str:
-    """For the log: of whatever a peer sent, only a short word."""
+    """For the log: of whatever a peer sent, only a known word."""
     with suppress(LrdpError):
-        kind = opened(given)[0]
-        return kind.decode() if kind.isalpha() and len(kind) <= 20 else "unknown"
+        return word_of(read_message(given))
     return "unknown"
 
 

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tokenize import TokenError
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import ref
 
 import numpy as np
 
+from lrdp.codec import NUMBER, PACKED, RAW, Format, many, pack, packed, row, text
 from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.wire.frames import Frame
@@ -35,19 +36,37 @@ from lrdp.integrity import (
     Member,
     Session,
     Whole,
-    as_number,
-    number,
-    pack,
     states,
-    unpack,
 )
 
 _MOST_BYTES: Final = MOST_STATE_BYTES + (1 << 10)  # a state, and the names of its vectors' files
+_MOST_VECTORS: Final = 8
+_LONGEST_NAME: Final = 40
 _MOST_LEFT: Final = 1 << 30  # thirty-three million sessions
 _NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowError, MemoryError, RecursionError)
 """What numpy raises for a damaged file, whose header it reads as Python's literals."""
+_LEFT: Final = pack(b"left/v1")
 _OUTLASTING: Final = ("lock", "left", "disputed.txt")
 """What does not end with a session."""
+
+
+class Waiting(NamedTuple):
+    """The charge of an update that waits, and the round it was trained from; 0 and 0 where none does."""
+
+    charge: int = 0
+    trained_from: int = 0
+
+
+class Saved(NamedTuple):
+    """A state without its vectors, and in which file each of these lies."""
+
+    state: bytes
+    files: tuple[tuple[str, str], ...]
+
+
+_WAITING: Final = packed(b"waiting/v1", charge=NUMBER, trained_from=NUMBER)
+_FILES: Final = many(row(text(_LONGEST_NAME), text(_LONGEST_NAME)), _MOST_VECTORS)
+_SAVED: Final = Format(PACKED, (b"standing/v1",), {"state": RAW, "files": _FILES}, _MOST_BYTES)
 
 
 @dataclass(frozen=True)
@@ -106,12 +125,12 @@ class Standing:
 
         Raises Left for a session that was left.
         """
-        left, current = _content(self._folder / "left", _MOST_LEFT), self.agreed()
-        if session in {left[at : at + HASH_SIZE] for at in range(0, len(left), HASH_SIZE)}:
+        left, current = self._left(), self.agreed()
+        if session in left:
             raise LeftSession("this session was left for another one, and is not entered again: begin a new one.")
         if current is not None:
             self._dispute()
-            _replace(self._folder / "left", left + _session_of(current))
+            _replace(self._folder / "left", _LEFT + b"".join((*left, _session_of(current))))
             (self._folder / "agreed").unlink()  # from here on it is over, and what lies here is nobody's
             sync_folder(self._folder)
         for path in self._folder.iterdir():
@@ -119,6 +138,13 @@ class Standing:
                 path.unlink()
         self._known, self._written = Known(), []
         _replace(self._folder / "agreed", proposed)
+
+    def _left(self) -> list[bytes]:
+        """The sessions that were left, in their order; a file that does not say them for certain is refused."""
+        label, left = (content := _content(self._folder / "left", _MOST_LEFT))[: len(_LEFT)], content[len(_LEFT) :]
+        if content and (label != _LEFT or len(left) % HASH_SIZE):
+            raise InvalidInput("the file `left` of this client is damaged, so no session is entered: restore it.")
+        return [left[at : at + HASH_SIZE] for at in range(0, len(left), HASH_SIZE)]
 
     def accepted(self) -> bytes:
         """The last ACCEPT, for a server that did not get it."""
@@ -148,12 +174,12 @@ class Standing:
 
     def wait_with(self, charge: int, trained_from: int) -> None:
         """Remember the update that was trained ahead of the round in which it will take part; 0 for none."""
-        _replace(self._folder / "waiting", pack(number(charge), number(trained_from)))
+        _replace(self._folder / "waiting", _WAITING.encode(Waiting(charge, trained_from)))
 
-    def waiting(self) -> tuple[int, int]:
-        """The charge of the update that waits, and the round it was trained from; (0, 0) where none does."""
-        charge, trained_from = unpack(_content(self._folder / "waiting"), 2) or (number(0), number(0))
-        return as_number(charge), as_number(trained_from)
+    def waiting(self) -> Waiting:
+        """The update that waits."""
+        kept = _content(self._folder / "waiting")
+        return Waiting(**_WAITING.decode(kept)) if kept else Waiting()
 
     def load(self, identity: Identity) -> ClientState | None:
         """The state that was saved last; None where there is none that is whole.
@@ -165,10 +191,10 @@ class Standing:
         try:
             saved = read(self._folder / "state", _MOST_BYTES)
             if self._known.saved != saved or self._known.member != identity.member:
-                data, *named = unpack(saved, most_bytes=_MOST_BYTES)
-                files = {name.decode(): file.decode() for name, file in map(unpack, named)}
+                kept = Saved(**_SAVED.decode(saved))
+                files = dict(kept.files)
                 vectors = {name: self._map(file) for name, file in files.items()}
-                self._known = Known(saved, files, states.decode_client(data, identity, vectors))
+                self._known = Known(saved, files, states.decode_client(kept.state, identity, vectors))
         except (OSError, LrdpError, *_NO_VECTOR):
             self._known = Known()
         return self._known.state
@@ -176,8 +202,7 @@ class Standing:
     def save(self, state: ClientState) -> None:
         """Replace the saved state in one step; a vector that is on disk already is not written again."""
         files = {name: self._file_of(vector) for name, vector in states.client_vectors(state).items()}
-        named = [pack(name.encode(), file.encode()) for name, file in files.items()]
-        saved = pack(states.encode_client(state), *named)
+        saved = _SAVED.encode(Saved(states.encode_client(state), tuple(files.items())))
         _replace(self._folder / "state", saved)
         vectors = {name: self._map(file) for name, file in files.items()}
         self._known = Known(saved, files, states.on_vectors(state, vectors))

@@ -160,4 +160,4 @@ class VerifiedAverage(Strategy):
 
     def summary(self) -> None:
         """Log what is asked for."""
-        _LOG.info("verified averaging · order %s", self._run.order.encode().decode())
+        _LOG.info("verified averaging · order %s", self._run.order)

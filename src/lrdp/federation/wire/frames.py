@@ -1,4 +1,4 @@
-"""What travels: a kind, small parts, and large bodies; the same bytes through Flower and through the guard's socket."""
+"""What travels: a small prefix, and large bodies; the same bytes through Flower and through the guard's socket."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from lrdp.errors import InvalidInput
-from lrdp.integrity import pack, unpack
 
 MOST_BODIES: Final = 4
 MOST_PREFIX_BYTES: Final = 16 << 20
 """Receipts are most of a long prefix: of 3,700 rounds with 10 participants, say, for a client that missed them all."""
-_MOST_PARTS: Final = 16
-_LABEL: Final = b"lrdp-federation/v2"
 
 Body = bytes | memoryview
 
@@ -31,11 +28,6 @@ class Frame:
         return len(self.prefix), *map(len, self.bodies)
 
 
-def frame(kind: bytes, parts: Sequence[bytes], bodies: Sequence[Body] = ()) -> Frame:
-    """A frame of one kind."""
-    return Frame(pack(_LABEL, kind, *parts), tuple(bodies))
-
-
 def admit(sizes: Sequence[int], most: int) -> None:
     """Raise InvalidInput if a prefix, or the bodies after it, have more bytes than are decoded: ``most`` for bodies.
 
@@ -47,12 +39,3 @@ def admit(sizes: Sequence[int], most: int) -> None:
             f"the message has a prefix of {prefix} bytes and {bodies} bytes of vectors, of {MOST_PREFIX_BYTES} and "
             f"{most} at the most: it was not decoded."
         )
-
-
-def opened(given: Frame) -> tuple[bytes, tuple[bytes, ...]]:
-    """The kind and the parts; raises NotVerified where the bytes are no frame."""
-    label, *rest = unpack(given.prefix, _MOST_PARTS, MOST_PREFIX_BYTES) or (b"",)
-    if label != _LABEL or not rest or len(given.bodies) > MOST_BODIES:
-        raise InvalidInput(f"the bytes are no frame of {_LABEL.decode()}: other software, or another version.")
-    kind, *parts = rest
-    return kind, tuple(parts)

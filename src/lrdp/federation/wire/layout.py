@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lrdp.errors import InvalidInput
+from lrdp.codec import NUMBER, many, packed, row, text
+from lrdp.errors import InvalidInput, Malformed
 from lrdp.federation.wire.frames import Body
 from lrdp.integrity import MODEL, SMALL, FixedPoint, Model, Room, Whole
+
+_FORMAT: Final = packed(b"layout/v1", shapes=many(row(text(1024, "utf-8"), many(NUMBER))))
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Layout:
     @cached_property
     def described(self) -> bytes:
         """Canonical bytes: equal if and only if the layouts are."""
-        return json.dumps(self.shapes, separators=(",", ":")).encode()
+        return _FORMAT.encode(self)
 
     def is_described_by(self, described: bytes) -> bool:
         """Whether a server's model is this one: the same names in the same order, with the same shapes.
@@ -60,8 +62,8 @@ class Layout:
         if len(described) >= len(self.described):  # peft's names are shorter
             return described == self.described
         try:
-            theirs = [(_without_adapter(name), tuple(shape)) for name, shape in json.loads(described)]
-        except (ValueError, TypeError, AttributeError, RecursionError):
+            theirs = [(_without_adapter(name), shape) for name, shape in _FORMAT.decode(described)["shapes"]]
+        except Malformed:
             return False
         ours = [(_without_adapter(name), shape) for name, shape in self.shapes]
         return ours == theirs and len({name for name, _ in ours}) == len(ours)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from lrdp import limits
-from lrdp.errors import InvalidInput
+from lrdp.codec import DOUBLE, NUMBER, PACKED, Format, many, optional, text
+from lrdp.errors import InvalidInput, Malformed
 
 _MOST_BYTES: Final = 4096
 _WHOLE: Final = ("steps", "batch_size", "renewal")
+_SCALES: Final = ("noise_multiplier", "clip_norm", "learning_rate")
 _FLOWERS: Final = {"lr": "learning_rate"}
 """What Flower's own apps call it."""
 
@@ -36,7 +37,7 @@ class Order:
         for name in _WHOLE:
             if (value := getattr(self, name)) is not None:
                 limits.keep(self, **{name: limits.whole(name, value, 1, "it counts what is done")})
-        for name in ("noise_multiplier", "clip_norm", "learning_rate"):
+        for name in _SCALES:
             if (number := getattr(self, name)) is not None:
                 limits.keep(self, **{name: limits.positive(name, number, "it is a scale")})
 
@@ -49,26 +50,30 @@ class Order:
             raise InvalidInput(f"an order has no {', '.join(sorted(unknown))}: clients would not understand it.")
         return replace(self, **given)
 
+    def __str__(self) -> str:
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ", ".join(f"{name}={value}" for name, value in given.items() if value not in (None, ())) or "nothing"
+
     def encode(self) -> bytes:
         """One encoding for one order."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        return json.dumps(given, sort_keys=True, separators=(",", ":")).encode()
+        return _FORMAT.encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Order:
-        """Strict: a key that is not known, or of another type, is refused."""
+        """What ``encode`` made."""
         try:
-            given = json.loads(data[:_MOST_BYTES]) if len(data) <= _MOST_BYTES else None
-        except (ValueError, RecursionError):
-            given = None
-        if not isinstance(given, dict) or not set(given) <= {field.name for field in fields(cls)}:
-            raise InvalidInput("the order is not understood: nothing was trained and nothing was spent.")
-        metrics = given.pop("metrics", [])
-        whole = all(type(given[name]) is int for name in _WHOLE if name in given)
-        scales = all(type(value) in (int, float) for value in given.values())
-        if not (whole and scales and isinstance(metrics, list) and all(type(name) is str for name in metrics)):
-            raise InvalidInput("the order holds a value of another type: nothing was trained and nothing was spent.")
-        try:
-            return cls(metrics=tuple(metrics), **given)
-        except OverflowError:
-            raise InvalidInput("the order holds a number beyond every limit: nothing was spent.") from None
+            return cls(**_FORMAT.decode(data))
+        except Malformed as problem:
+            raise InvalidInput(f"the order is not understood, so nothing was trained or spent: {problem}") from None
+
+
+_FORMAT: Final = Format(
+    PACKED,
+    (b"order/v1",),
+    {
+        **{name: optional(NUMBER) for name in _WHOLE},
+        **{name: optional(DOUBLE) for name in _SCALES},
+        "metrics": many(text(64), 16),
+    },
+    _MOST_BYTES,
+)

@@ -15,15 +15,17 @@ and any question → Decline. The integrity protocol's own bytes travel inside a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
-from lrdp.errors import InvalidInput
-from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Body, Frame, frame, opened
-from lrdp.integrity import HASH_SIZE, as_number, number, pack, unpack
+from lrdp.codec import NUMBER, PACKED, RAW, Format, Kinds, Part, many, text
+from lrdp.errors import InvalidInput, Malformed
+from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Body, Frame
+from lrdp.integrity import HASH_SIZE
 
+LABEL: Final = b"lrdp-federation/v2"
 NOWHERE: Final = bytes(HASH_SIZE)
 """The tip of a client that has verified nothing yet."""
 
@@ -50,7 +52,7 @@ class Here:
 
     def claim(self, session: bytes) -> tuple[bytes, ...]:
         """What is signed: a session is named by its server's fresh nonce, so no answer of another one counts."""
-        return b"here/v1", session, number(self.round), self.tip
+        return b"here/v1", session, NUMBER.write(self.round), self.tip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -181,103 +183,72 @@ Ending = Contributed | TrainedAhead | Counted | Accepted | Decline
 """Answers that may hold the ACCEPT of the round before."""
 Answer = Here | OwnTag | Ending
 
-_LONGEST_TEXT: Final = 16_384  # that of a ledger's head
-_MOST_TEXTS: Final = 16
+_Parts = Mapping[str, Part[bytes, Any]]
 
-
-def _text(part: bytes) -> str:
-    if len(part) > _LONGEST_TEXT:
-        raise InvalidInput(f"a text of {len(part)} bytes, and {_LONGEST_TEXT} is the most.")
-    return part.decode("ascii")
-
-
-@dataclass(frozen=True)
-class _Codec:
-    """How a small value travels."""
-
-    write: Callable[[Any], bytes]
-    read: Callable[[bytes], Any]
-
-
-_BYTES: Final = _Codec(bytes, bytes)
-_TEXT: Final = _Codec(str.encode, _text)
-_NUMBER: Final = _Codec(number, as_number)
-_PARTS: Final = _Codec(lambda parts: pack(*parts), lambda part: unpack(part, most_bytes=MOST_PREFIX_BYTES))
-_TEXTS: Final = _Codec(
-    lambda texts: pack(*map(str.encode, texts)), lambda part: tuple(map(_text, unpack(part, _MOST_TEXTS)))
-)
-_BODY: Final = None
-"""A vector: no part of the prefix, but a body after it."""
-_SINCE: Final = {"since.tags": _BYTES, "since.receipts": _PARTS, "since.heads": _TEXTS, "since.model": _BODY}
-_ORDER: Final = {"order": _BYTES, "signature": _BYTES}
-_PAID: Final = {"head": _TEXT, "accept": _BYTES}
+_TEXT: Final = text(16_384)  # a ledger's head is the longest
+_RECEIPTS: Final = many(RAW, most_bytes=MOST_PREFIX_BYTES)
+_SINCE: Final[_Parts] = {"since.tags": RAW, "since.receipts": _RECEIPTS, "since.heads": many(_TEXT, 16)}
+_ORDER: Final[_Parts] = {"order": RAW, "signature": RAW}
+_PAID: Final[_Parts] = {"head": _TEXT, "accept": RAW}
 
 
 @dataclass(frozen=True)
 class _Form:
-    """The word by which a kind travels, and how each of its values does, in their order."""
+    """How a kind travels: its small values in the prefix, under its word, and its vectors as bodies after it."""
 
-    word: bytes
     kind: type[Any]
-    values: Mapping[str, _Codec | None]
-
-    @property
-    def small(self) -> dict[str, _Codec]:
-        return {path: codec for path, codec in self.values.items() if codec is not None}
-
-    @property
-    def large(self) -> list[str]:
-        return [path for path, codec in self.values.items() if codec is None]
+    small: _Parts
+    large: tuple[str, ...] = ()
 
 
-_FORMS: Final = (
-    _Form(b"hello", Hello, {"session": _BYTES, "nonce": _BYTES, "layout": _BYTES, "signature": _BYTES}),
-    _Form(b"here", Here, {"name": _TEXT, "round": _NUMBER, "tip": _BYTES, "accept": _BYTES, "signature": _BYTES}),
-    _Form(b"contribute", Contribute, {**_ORDER, "invitation": _BYTES, **_SINCE}),
-    _Form(b"ahead", TrainAhead, {**_ORDER, **_SINCE}),
-    _Form(b"handin", HandIn, {"invitation": _BYTES, **_SINCE}),
-    _Form(b"count", Count, {**_ORDER, **_SINCE}),
-    _Form(b"contributed", Contributed, {"trained_from": _NUMBER, **_PAID, "update": _BYTES, "values": _BODY}),
-    _Form(b"kept", TrainedAhead, {"trained_from": _NUMBER, **_PAID}),
-    _Form(b"counted", Counted, {"share": _BYTES, **_PAID}),
-    _Form(b"announcement", Announcement, {"publish": _BYTES, "aggregate": _BODY}),
-    _Form(b"tagged", OwnTag, {"tag": _BYTES}),
-    _Form(b"closing", Closing, {"tags": _BYTES}),
-    _Form(b"accepted", Accepted, {"accept": _BYTES}),
-    _Form(b"declined", Decline, {"code": _TEXT, "accept": _BYTES}),
+_FORMS: Final = {
+    b"hello": _Form(Hello, {"session": RAW, "nonce": RAW, "layout": RAW, "signature": RAW}),
+    b"here": _Form(Here, {"name": _TEXT, "round": NUMBER, "tip": RAW, "accept": RAW, "signature": RAW}),
+    b"contribute": _Form(Contribute, {**_ORDER, "invitation": RAW, **_SINCE}, ("since.model",)),
+    b"ahead": _Form(TrainAhead, {**_ORDER, **_SINCE}, ("since.model",)),
+    b"handin": _Form(HandIn, {"invitation": RAW, **_SINCE}, ("since.model",)),
+    b"count": _Form(Count, {**_ORDER, **_SINCE}, ("since.model",)),
+    b"contributed": _Form(Contributed, {"trained_from": NUMBER, **_PAID, "update": RAW}, ("values",)),
+    b"kept": _Form(TrainedAhead, {"trained_from": NUMBER, **_PAID}),
+    b"counted": _Form(Counted, {"share": RAW, **_PAID}),
+    b"announcement": _Form(Announcement, {"publish": RAW}, ("aggregate",)),
+    b"tagged": _Form(OwnTag, {"tag": RAW}),
+    b"closing": _Form(Closing, {"tags": RAW}),
+    b"accepted": _Form(Accepted, {"accept": RAW}),
+    b"declined": _Form(Decline, {"code": _TEXT, "accept": RAW}),
+}
+_WORDS: Final = {form.kind: word for word, form in _FORMS.items()}
+_PREFIXES: Final = Kinds(
+    {word: Format(PACKED, (LABEL, word), form.small, MOST_PREFIX_BYTES) for word, form in _FORMS.items()}
 )
-_BY_WORD: Final = {form.word: form for form in _FORMS}
-_BY_KIND: Final = {form.kind: form for form in _FORMS}
 
 
 def word_of(message: Question | Answer) -> str:
     """The word by which it travels."""
-    return _BY_KIND[type(message)].word.decode()
+    return _WORDS[type(message)].decode()
 
 
 def to_frame(message: Question | Answer) -> Frame:
     """The message as it travels."""
-    form = _BY_KIND[type(message)]
-    parts = [codec.write(attrgetter(path)(message)) for path, codec in form.small.items()]
-    bodies = [body for path in form.large if (body := attrgetter(path)(message)) is not None]
-    return frame(form.word, parts, bodies)
+    word = _WORDS[type(message)]
+    bodies = [body for path in _FORMS[word].large if (body := attrgetter(path)(message)) is not None]
+    return Frame(_PREFIXES.formats[word].encode(message), tuple(bodies))
 
 
 def read_message(given: Frame) -> Question | Answer:
-    """What was sent; raises InvalidInput or NotVerified, and nothing else, for any bytes."""
-    word, parts = opened(given)
-    form = _BY_WORD.get(word)
-    if form is None:
-        raise InvalidInput(f"a message of kind {word[:20]!r} is not known here.")
-    small, large = form.small, form.large
-    if len(parts) != len(small) or len(given.bodies) > len(large):
-        raise InvalidInput(f"a message of kind {word.decode()} has {len(small)} parts, got {len(parts)}.")
-    values: dict[str, Any] = dict(zip(large, (*given.bodies, *[None] * len(large)), strict=False))
+    """What was sent; raises InvalidInput, and nothing else, for any bytes."""
     try:
-        values |= {path: codec.read(part) for (path, codec), part in zip(small.items(), parts, strict=True)}
-    except UnicodeDecodeError:
-        raise InvalidInput(f"a message of kind {word.decode()} holds text that is not ASCII.") from None
-    message: Question | Answer = form.kind(**dict(_gathered(values)))
+        word, values = _PREFIXES.decode(given.prefix)
+    except Malformed as problem:
+        raise InvalidInput(
+            f"the bytes are no message of {LABEL.decode()}, but damaged, or of other software or another version: "
+            f"{problem}"
+        ) from None
+    kind, large = _FORMS[word].kind, _FORMS[word].large
+    if len(given.bodies) > len(large):
+        raise InvalidInput(f"a message {word.decode()} has {len(large)} vectors at the most, got {len(given.bodies)}.")
+    values |= dict(zip(large, (*given.bodies, *[None] * len(large)), strict=False))
+    message: Question | Answer = kind(**dict(_gathered(values)))
     return message
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lrdp.integrity import Identity, Position, Session, Verdict, digest, number, rejection, verifies
+from lrdp.codec import NUMBER
+from lrdp.integrity import Identity, Position, Session, Verdict, digest, rejection, verifies
 
 
 def run_identifier(nonce: bytes, layout: bytes) -> bytes:
@@ -33,4 +34,4 @@ def check_order_signed(position: Position, order: bytes, signature: bytes) -> No
 
 
 def _order_claim(position: Position, order: bytes) -> tuple[bytes, ...]:
-    return b"order/v1", position.session.digest, number(position.round), position.tip, order
+    return b"order/v1", position.session.digest, NUMBER.write(position.round), position.tip, order
