@@ -12,13 +12,18 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test check demo slow zoo paper paper-quick docs release fmt constraints clean FORCE
+.PHONY: help test coverage check demo slow zoo paper paper-quick docs release fmt constraints clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: check ## Set up, check and run every test but the slow ones (ARGS="-k filter" to choose)
 	@$(BIN)/python -m pytest $(ARGS)
+
+coverage: check ## The same, and how much of each room it reaches
+	@mkdir -p build/coverage
+	@$(BIN)/python -m pytest --cov --cov-report= $(ARGS)
+	@$(BIN)/python scripts/coverage_of_rooms.py
 
 check: $(DEV) ## The quick checks alone: lint, format, types, import contracts
 	@$(BIN)/ruff check .

@@ -257,8 +257,9 @@ def test_absurd_noise_costs_a_finite_epsilon_or_is_refused_with_a_reason(account
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("accountant", [RENYI, PLD], ids=["rdp", "pld"])
 def test_enormous_noise_costs_next_to_nothing(accountant: Accountant, kind: str) -> None:
-    if accountant is PLD or kind != "fixed-size-with-replacement":
-        assert 0 <= cost(accountant, {of_kind(kind, 1e6): 3}) < 0.01
+    if accountant is RENYI and kind == "fixed-size-with-replacement":
+        pytest.skip("has no Rényi bound")
+    assert 0 <= cost(accountant, {of_kind(kind, 1e6): 3}) < 0.01
 
 
 @pytest.mark.parametrize("noise", [0.5, 0.4, 0.3, 0.2, 0.1])

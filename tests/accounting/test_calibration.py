@@ -112,9 +112,11 @@ def test_the_most_rounds_fit_and_one_more_does_not(mechanism: Mechanism, per_rou
 @pytest.mark.parametrize("epsilon", [0.9, 5.3])
 def test_the_most_rounds_are_most_for_the_other_accountants_too(accountant: Accountant, epsilon: float) -> None:
     budget = Budget(epsilon=epsilon, delta=3e-6)
-    for mechanism in sampled(2.3, n=2000, batch=60, cap=71):
-        if accountant is PLD or mechanism.name != "fixed-size-with-replacement":
-            assert is_the_most(most_rounds(mechanism, 17, budget, accountant), mechanism, 17, budget, accountant)
+    every = sampled(2.3, n=2000, batch=60, cap=71)
+    bounded = [step for step in every if accountant is PLD or step.name != "fixed-size-with-replacement"]
+    assert len(bounded) == (4 if accountant is PLD else 3)
+    for mechanism in bounded:
+        assert is_the_most(most_rounds(mechanism, 17, budget, accountant), mechanism, 17, budget, accountant)
 
 
 @pytest.mark.parametrize("accountant", [RENYI, PLD, TAYLOR])
@@ -197,12 +199,15 @@ def test_what_an_accountant_does_not_support_is_not_calibrated_either(accountant
         most_rounds(redrawn, 100, Budget(epsilon=1.0, delta=1e-5), accountant)
 
 
-@pytest.mark.parametrize("accountant", [RENYI, PLD, TAYLOR], ids=["rdp", "pld", "taylor"])
 @pytest.mark.parametrize("epsilon", [1e-2, 60.0, 400.0])
-def test_extreme_budgets_are_kept_or_out_of_reach(accountant: Accountant, epsilon: float) -> None:
-    budget = Budget(epsilon=epsilon, delta=1e-5)
-    try:
-        found = least_noise(fixed_size(1.0), 50, budget, accountant)
-    except (OutOfReach, InvalidInput):
-        return
-    assert 0 <= found.spent.epsilon <= epsilon
+@pytest.mark.parametrize("accountant", [RENYI, PLD, TAYLOR], ids=["rdp", "pld", "taylor"])
+def test_extreme_budgets_are_used_to_their_end(accountant: Accountant, epsilon: float) -> None:
+    if (accountant, epsilon) == (TAYLOR, 1e-2):
+        pytest.skip("below what any noise costs by this bound: the next test")
+    found = least_noise(fixed_size(1.0), 50, Budget(epsilon=epsilon, delta=1e-5), accountant)
+    assert 0.999 * epsilon <= found.spent.epsilon <= epsilon
+
+
+def test_a_budget_below_what_any_noise_costs_is_out_of_reach() -> None:
+    with pytest.raises(OutOfReach, match="no noise multiplier up to"):
+        least_noise(fixed_size(1.0), 50, Budget(epsilon=1e-2, delta=1e-5), TAYLOR)

@@ -116,12 +116,11 @@ def test_the_tail_that_a_window_cuts_off_is_charged() -> None:
 @given(distribution=distributions(), delta=st.floats(min_value=1e-9, max_value=0.9))
 def test_epsilon_is_the_smallest_at_which_delta_holds(distribution: LossDistribution, delta: float) -> None:
     epsilon = distribution.epsilon(delta)
-    if delta <= distribution.infinity:
-        assert epsilon == math.inf
-        return
-    assert 0.0 <= epsilon < math.inf
-    assert distribution.delta(epsilon) <= delta + 1e-15
-    if epsilon > 1e-6:
+    assert (epsilon == math.inf) == (delta <= distribution.infinity)
+    if epsilon < math.inf:
+        assert epsilon >= 0.0
+        assert distribution.delta(epsilon) <= delta + 1e-15
+    if 1e-6 < epsilon < math.inf:
         assert distribution.delta(epsilon * (1 - 1e-6)) > delta - 1e-15
 
 

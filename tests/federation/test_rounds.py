@@ -292,7 +292,7 @@ def test_released_bytes_are_those_of_the_outbox(tmp_path: Path) -> None:
         assert set(states.values()) == {State.SENT}
 
 
-def test_a_work_message_asked_twice_is_answered_with_the_same_update(tmp_path: Path) -> None:
+def test_a_work_message_that_is_sent_again_after_its_round_is_declined_and_costs_nothing_more(tmp_path: Path) -> None:
     works: list[Message] = []
 
     def keep(message: Message) -> Message:
@@ -303,9 +303,9 @@ def test_a_work_message_asked_twice_is_answered_with_the_same_update(tmp_path: P
     place = world(tmp_path, 3, before=keep)
     place.run(1)
     node = place.node("hospital-0")
-    first = read_message(from_message(node.app(works[0], place.grid.context_of(1))))
-    assert isinstance(first, Decline)
-    assert first.code == "model-mismatch"  # the round is over here
+    answer = read_message(from_message(node.app(works[0], place.grid.context_of(1))))
+    assert isinstance(answer, Decline)
+    assert answer.code == "model-mismatch"  # the round is over here
     assert charges(place, "hospital-0") == 1
 
 

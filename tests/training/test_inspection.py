@@ -1,6 +1,7 @@
 """What `check` says, and what the small values around training promise."""
 
 import io
+import platform
 from typing import Any
 
 import pytest
@@ -139,7 +140,10 @@ def test_a_micro_batch_is_chosen_by_the_line_through_two_peaks():
     plan = choose(Footprint(fixed=1_000_000, per_row=3_000_000), 128, room)
     assert 32 <= plan.micro_batch <= 64
     assert plan.peak_bytes <= 200_000_000 + 20_000_000
-    assert isinstance(return_large_blocks(), bool)
+
+
+def test_large_blocks_are_given_back_where_the_c_library_is_glibc():
+    assert return_large_blocks() is (platform.libc_ver()[0] == "glibc")
 
 
 def test_columns_of_different_lengths_are_refused():
