@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from integrity.parties import federation, honest_round, identity
-from integrity.test_identity import rotated_world
+from integrity.test_registry import rotated_world
 from lrdp.commands.integrity import keys_app, registry_app, verify
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
 from lrdp.integrity import history

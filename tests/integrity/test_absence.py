@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from integrity.parties import conclude, federation, honest_round, identity, play_out, stage, verdict_of
-from integrity.test_identity import rotated_world
+from integrity.test_registry import rotated_world
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client, server
 from lrdp.integrity.messages import Accept, Tags

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from federation.guards import guarding
+from federation.hostile import VICTIM, Stage, raw_order, stage
 from lrdp.federation.wire.questions import Contributed, Decline, read_message, to_frame
-
-from .guards import guarding
-from .hostile import VICTIM, Stage, raw_order, stage
 
 NOBODY = 65534
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin") or "python3"

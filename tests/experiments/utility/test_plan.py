@@ -12,7 +12,7 @@ from lrdp.experiments import utility
 from lrdp.experiments.study import Results, read_settings
 from lrdp.experiments.study.settings import laid_over
 
-SETTINGS = Path(__file__).parents[2] / "experiments" / "models.toml"
+SETTINGS = Path(__file__).parents[3] / "experiments" / "models.toml"
 
 
 def planned(model="cnn", **changes):

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from federation.hostile import HONEST, VICTIM, Stage, answer_in, change_policy, stage
+from federation.worlds import TRAINING, World, hospitals, initial, model, records, world
 from lrdp.errors import InvalidInput
 from lrdp.federation import Order, Terms, found
 from lrdp.federation.client.guard import Ward, inspected
@@ -33,9 +35,6 @@ from lrdp.integrity.messages import NONCE_SIZE
 from lrdp.integrity.session import majority
 from lrdp.ledger.policy import Retries
 from lrdp.training import CrossEntropy
-
-from .hostile import HONEST, VICTIM, Stage, answer_in, change_policy, stage
-from .worlds import TRAINING, World, hospitals, initial, model, records, world
 
 MEMBERS = 20
 

@@ -15,7 +15,7 @@ from lrdp.experiments.study import Cell, Results, conduct, read_settings
 from lrdp.experiments.study.settings import laid_over
 from lrdp.experiments.utility.training import run_in_process
 
-SETTINGS = Path(__file__).parents[2] / "experiments" / "sensitivity.toml"
+SETTINGS = Path(__file__).parents[3] / "experiments" / "sensitivity.toml"
 CHANGES: dict[str, Any] = {
     "epsilons": [8.0],
     "seeds": [0],

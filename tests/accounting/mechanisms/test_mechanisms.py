@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from accounting.given import ADD_REMOVE, NEVER_A_COUNT, NEVER_POSITIVE, REPLACE_ONE, fixed_size, mechanisms, sampled
 from lrdp.accounting import (
     Adjacency,
     FixedSizeGaussian,
@@ -24,8 +25,6 @@ from lrdp.accounting import (
     TruncatedPoissonGaussian,
 )
 from lrdp.errors import InvalidInput, Unsupported
-
-from .given import ADD_REMOVE, NEVER_A_COUNT, NEVER_POSITIVE, REPLACE_ONE, fixed_size, mechanisms, sampled
 
 SIZES: dict[str, Any] = {"dataset_size": 5000, "batch_size": 96, "noise_multiplier": 1.7}
 KINDS: list[tuple[type[Mechanism], dict]] = [

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from federation.hostile import VICTIM, Stage, stage
 from lrdp.federation.server.chronicle import Chronicle
 from lrdp.federation.wire.questions import NOWHERE, Here
-
-from .hostile import VICTIM, Stage, stage
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from lrdp.experiments.utility.shares import _holdings, _loaded
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 pytest.importorskip("peft")
 
-SETTINGS = Path(__file__).parents[2] / "experiments" / "models.toml"
+SETTINGS = Path(__file__).parents[3] / "experiments" / "models.toml"
 FEW = ["clients=3", "epsilons=[2]", 'only_methods=["l-rdp", "truncated"]', 'baseline="truncated"']
 SMALL = ["tasks.mnist-cnn.batch_size=6", "tasks.sst2-lora.batch_size=6"]
 

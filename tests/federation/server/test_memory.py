@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from federation.hostile import Stage, stage
 from lrdp.federation.wire.layout import raw
 from lrdp.integrity.fixed_point import Room, Whole
 from lrdp.integrity.server import Published
-
-from .hostile import Stage, stage
 
 PER_ROUND = 5
 """Vectors of a round of three: their updates, the sum and the next model."""

@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from federation.guards import guarding, running, site
+from federation.hostile import HONEST, VICTIM, Stage, ordering, pickled, raw_order, stage
+from federation.worlds import model, records, world
 from lrdp.federation import LocalTask, Node, guarded_client_app
 from lrdp.federation.client.forwarding import forwarded
 from lrdp.federation.client.guard import Ward, inspected
@@ -23,10 +26,6 @@ from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Frame
 from lrdp.federation.wire.questions import Contributed, Decline, Here, read_message, to_frame
 from lrdp.federation.wire.sockets import connected, listening, receive, send
 from lrdp.training import CrossEntropy
-
-from .guards import guarding, running, site
-from .hostile import HONEST, VICTIM, Stage, ordering, pickled, raw_order, stage
-from .worlds import model, records, world
 
 MAGIC = b"lrdp-guard/1\n"
 
