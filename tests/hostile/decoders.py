@@ -90,6 +90,8 @@ def found() -> set[str]:
 ELSEWHERE: Mapping[str, str] = {
     "accounting.filter_rules.readings": "what filters say, no bytes",
     "codec.formats.Format.read": "a part of Format.decode",
+    "commands.paths.read_text": "files.read, within a limit",
+    "commands.paths.reading": "words for what goes wrong around a reader",
     "commands.experiments.read_changes": "read_toml, on the command line",
     "commands.settings.read_settings": "read_toml, on the command line",
     "federation.wire.flower.from_message": "Flower's own records; tests/federation/test_hostile_bytes.py",

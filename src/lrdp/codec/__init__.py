@@ -1,6 +1,6 @@
 """Bytes and lines that mean one thing only: a value states its format once, and is written and read by that statement.
 
-A :class:`Format` is a head (a label with its version, perhaps a word for the kind) and named parts in their order, each
+A :class:`Format` is a label (with its version, perhaps a word for the kind) and named parts in their order, each
 with its :class:`Part`: how it is written, and how it is read. Parts are put together in one of two styles::
 
     packed   before each part its length: below 128 in one byte, any other in four, big-endian, with the top bit set

@@ -81,10 +81,10 @@ class Part(Generic[Said, Value]):
 
 @dataclass(frozen=True)
 class Format(Generic[Said]):
-    """A head, and parts by the names of the attributes they are of; ``a.b`` is the attribute of an attribute."""
+    """A label, and parts by the names of the attributes they are of; ``a.b`` is the attribute of an attribute."""
 
     style: Style[Said]
-    head: tuple[Said, ...]
+    label: tuple[Said, ...]
     parts: Mapping[str, Part[Said, Any]]
     most: int = MOST_BYTES
 
@@ -102,21 +102,21 @@ class Format(Generic[Said]):
 
     def encode(self, value: object) -> Said:
         """The one encoding of the value."""
-        return self.style.join(list(self.head) + self.written(value))
+        return self.style.join(list(self.label) + self.written(value))
 
     def split(self, data: Said) -> list[Said]:
         """Each part of what ``encode`` wrote, as it was written."""
-        return self.after_head(self.style.split(data, len(self.head) + len(self.parts), self.most))
+        return self.after_label(self.style.split(data, len(self.label) + len(self.parts), self.most))
 
     def decode(self, data: Said) -> dict[str, Any]:
         """What ``encode`` wrote, by name and in order."""
         return self.read(self.split(data))
 
-    def after_head(self, found: list[Said]) -> list[Said]:
-        """The parts without the head, if it is this one's and they are as many."""
-        size = len(self.head)
-        if tuple(found[:size]) != self.head or len(found) - size != len(self.parts):
-            raise Malformed(f"not {' '.join(map(repr, self.head)) or 'a row'} with {len(self.parts)} parts.")
+    def after_label(self, found: list[Said]) -> list[Said]:
+        """The parts without the label, if it is this one's and they are as many."""
+        size = len(self.label)
+        if tuple(found[:size]) != self.label or len(found) - size != len(self.parts):
+            raise Malformed(f"not {' '.join(map(repr, self.label)) or 'a row'} with {len(self.parts)} parts.")
         return found[size:]
 
     def read(self, parts: Iterable[Said]) -> dict[str, Any]:
@@ -124,26 +124,26 @@ class Format(Generic[Said]):
         return {name: read(part) for (name, read), part in zip(self._readers, parts, strict=True)}
 
 
-def packed(*head: bytes, **parts: Part[bytes, Any]) -> Format[bytes]:
+def packed(*label: bytes, **parts: Part[bytes, Any]) -> Format[bytes]:
     """A format of bytes."""
-    return Format(PACKED, head, parts)
+    return Format(PACKED, label, parts)
 
 
-def line(*head: str, **parts: Part[str, Any]) -> Format[str]:
+def line(*label: str, **parts: Part[str, Any]) -> Format[str]:
     """A format of one line of text."""
-    return Format(LINE, head, parts)
+    return Format(LINE, label, parts)
 
 
 @dataclass(frozen=True)
 class Kinds(Generic[Said]):
-    """Formats of one style under one label, by the last word of their heads, which tells them apart."""
+    """Formats of one style under one label, by the last word of their labels, which tells them apart."""
 
     formats: Mapping[Said, Format[Said]]
 
     @cached_property
     def _limits(self) -> tuple[int, int, int]:
         one, *_ = every = list(self.formats.values())
-        return len(one.head), len(one.head) + max(len(found.parts) for found in every), one.most
+        return len(one.label), len(one.label) + max(len(found.parts) for found in every), one.most
 
     @cached_property
     def _split(self) -> Callable[[Said, int, int], list[Said]]:
@@ -151,9 +151,9 @@ class Kinds(Generic[Said]):
 
     def decode(self, data: Said) -> tuple[Said, dict[str, Any]]:
         """The word, and what its format encoded."""
-        head, most, most_bytes = self._limits
+        size, most, most_bytes = self._limits
         parts = self._split(data, most, most_bytes)
-        word = parts[head - 1] if len(parts) >= head else None
+        word = parts[size - 1] if len(parts) >= size else None
         if word is None or (found := self.formats.get(word)) is None:
             raise Malformed(f"{str(word)[:40]} is none of the kinds {', '.join(map(str, self.formats))}.")
-        return word, found.read(found.after_head(parts))
+        return word, found.read(found.after_label(parts))

@@ -15,7 +15,7 @@ from lrdp.integrity.registry import Registry, verify
 from lrdp.integrity.session import Position, Session, genesis, named_registry
 from lrdp.integrity.verdicts import Verdict, rejection
 
-_REGISTRY = pack(*Registry.FORMAT.head)
+_REGISTRY = pack(*Registry.FORMAT.label)
 LONGEST_LINE = 2 * MOST_BYTES + 2
 
 

@@ -93,7 +93,7 @@ _FORMATS: Final = {
     for kind, parts in _STATES.items()
 }
 _CLIENT, _SERVER = (
-    Kinds({_FORMATS[kind].head[-1]: _FORMATS[kind] for kind in kinds})
+    Kinds({_FORMATS[kind].label[-1]: _FORMATS[kind] for kind in kinds})
     for kinds in ((Ready, Begun, Committed, Tagged), (Idle, Gathering, Published))
 )
 
