@@ -188,10 +188,10 @@ def test_the_transport_is_encrypted_and_nodes_are_known():
 
 @each_part
 def test_every_path_of_a_command_is_there(part):
-    for name, value in part.options.items():
-        path = value.removeprefix('guard="').removesuffix('"')
-        if path.startswith("/"):
-            assert part.sees(path), name
+    values = {name: value.removeprefix('guard="').removesuffix('"') for name, value in part.options.items()}
+    paths = {name: value for name, value in values.items() if value.startswith("/")}
+    assert paths
+    assert [name for name, path in paths.items() if not part.sees(path)] == []
 
 
 # --------------------------------------------------------------------------------------------------------------- forms

@@ -27,7 +27,7 @@ from typing import Any
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent.parent / "src" / "lrdp" / "integrity"
 
-# The tests that should notice, seen from this folder and the most likely first; every module is also held to those of ALL.
+# The tests that should notice, seen from this folder, the most likely first; each module is also held to those of ALL.
 LIKELY = {
     "blame": ["test_blame"],
     "checks": ["test_attacks", "test_absence"],

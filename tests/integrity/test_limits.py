@@ -133,4 +133,4 @@ def test_a_state_names_no_more_than_its_kind_has():
     assert states.kind(states.encode_client(ready)) == "Ready"
     body = sealing.unseal(states.encode_client(ready))
     for more in (pack(b""), pack(*[b""] * 100)):
-        assert verdict_of(lambda more=more: states.kind(sealing.seal(body + more))) is Verdict.MALFORMED
+        assert verdict_of(partial(states.kind, sealing.seal(body + more))) is Verdict.MALFORMED
