@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp.commands import accounting, experiments, guard, init, integrity, ledger, run, training
+from lrdp.commands import accounting, experiments, guard, init, integrity, ledger, model, run, training
 from lrdp.commands.output import print_line, say
 from lrdp.commands.streams import streams
 from lrdp.errors import InvalidInput, LrdpError
@@ -41,6 +41,7 @@ app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(integrity.keys_app, name="keys")
 app.add_typer(integrity.registry_app, name="registry")
 app.add_typer(experiments.experiments_app, name="experiments")
+app.add_typer(model.model_app, name="model")
 
 
 @app.callback(invoke_without_command=True)

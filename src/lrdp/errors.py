@@ -13,6 +13,7 @@
     ├── AlreadyAnswered         the request has its reply: send those bytes again: exit code 2
     ├── ReceiptRefused          a receipt that pays for nothing (any more): exit code 4
     ├── NotVerified             the round, receipt or registry is not proved honest: exit code 5
+    ├── NoVerifiedRound         a run ended without one, so there is no model: exit code 5
     └── LedgerDamaged           the books cannot be trusted: exit code 6
         ├── LedgerRolledBack    they are older than, or beside, a head they signed: exit code 6
         └── LedgerUnwritable    they cannot be written, so nothing may be released: exit code 6
@@ -100,6 +101,12 @@ class LedgerRolledBack(LedgerDamaged):
 
 class LedgerUnwritable(LedgerDamaged):
     """The books cannot be written (disk full, read-only, locked): what cannot be recorded is not released."""
+
+
+class NoVerifiedRound(LrdpError):
+    """A run that ended, for the reason given, without a single verified round: there is no model to return."""
+
+    exit_code = 5
 
 
 class NotVerified(LrdpError):

@@ -15,6 +15,8 @@ import typer
 
 from integrity.parties import federation, honest_round, identity
 from lrdp.cli import app
+from lrdp.federation.wire.layout import Layout
+from lrdp.federation.wire.model_files import KeptModel, write_model
 from lrdp.integrity import history, keys
 from lrdp.integrity.cards import card
 from lrdp.ledger import ReceivedModel, Request
@@ -128,6 +130,22 @@ LINES = {
     "registry add": Line({"path": "open.json", "cards": "card.json"}, {"path": SIGNED, "cards": SIGNED}, writes=True),
     "registry sign": Line({"path": "open.json", "key": "office.pem"}, {"path": SIGNED, "key": PLAIN}, writes=True),
     "registry verify": Line({"path": "registry.json"}, {"path": SIGNED}),
+    "model show": Line({"path": "model.safetensors"}, {"path": PLAIN}),
+    "model verify": Line(
+        {"path": "model.safetensors", "pin": PIN, "receipts": "receipts.txt"},
+        {"path": PLAIN, "receipts": Role({**NOWHERE, "empty": 2, "noise.bin": 5, "nothing.txt": 5})},
+    ),
+    "model export": Line(
+        {"out": "model.pt", "path": "model.safetensors"},
+        {
+            "out": Role(
+                {"empty": 2, "noise.bin": 2, "nowhere/below.pt": 2, "noise.bin/below.pt": 2, "/proc/new.pt": 2}
+            ),
+            "path": PLAIN,
+            "client": Role({"nowhere": 2, "empty": 2, "noise.bin": 2}),
+        },
+        writes=True,
+    ),
     **{f"experiments {study}": STUDY for study in ("memory", "sensitivity", "noise", "hospitals", "utility")},
 }
 
@@ -207,3 +225,5 @@ def _consortium(folder: Path, run: Any) -> None:
     parties = federation(4)
     lines = [history.session_line(parties.session), history.receipt_line(honest_round(parties))]
     (folder / "receipts.txt").write_text("\n".join(lines) + "\n")
+    layout = Layout((("weight", (parties.idle.model.size,)),))
+    write_model(folder / "model.safetensors", KeptModel.at(parties.idle.position, layout, parties.idle.model))

@@ -11,6 +11,7 @@ from flwr.app import Message
 
 from federation.hostile import change_policy
 from federation.worlds import World, initial, world
+from lrdp.errors import NoVerifiedRound
 from lrdp.federation import BufferedAverage, Terms
 from lrdp.federation.server.repetitions import MOST_FAILURES, Repetitions
 from lrdp.federation.wire.flower import from_message
@@ -101,7 +102,8 @@ def test_control_where_all_policies_say_so_the_same_updates_are_summed_without_i
 def test_a_server_that_would_do_so_against_their_policies_is_declined_by_all(tmp_path: Path) -> None:
     watch = Watch()
     place = watch.world(tmp_path)
-    place.run(2, retries=Retries.SMALLER_ROSTER)
+    with pytest.raises(NoVerifiedRound):
+        place.run(2, retries=Retries.SMALLER_ROSTER)
     assert [report.verified for report in place.reports] == [False, False]
     assert place.reports[1].declined == dict.fromkeys(place.names[:3], "update-spent")
     assert charges(place) == [1] * 4
@@ -160,6 +162,7 @@ def test_a_buffer_of_which_one_left_is_given_up_and_its_updates_are_not_summed_a
         registry=place.consortium.registry(),
         folder=place.consortium.server_folder,
         patience=0.0,
+        arrival=20.0,
     )
     BufferedAverage(terms, buffer=3, observe=place.reports.append).start(
         place.grid, initial(), num_rounds=2, timeout=20

@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message
 
 from federation.worlds import TRAINING, World, hospitals, initial, model, records, sampled, world
 from lrdp.accounting import Budget, Mechanism, RenyiAccountant, SampledGaussian, Training
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, NoVerifiedRound
 from lrdp.federation import Order
 from lrdp.federation.wire.flower import from_message, to_records
 from lrdp.federation.wire.questions import (
@@ -162,8 +162,8 @@ def test_too_few_clients_is_said_in_one_sentence(tmp_path: Path) -> None:
     place = world(tmp_path, 4)
     for name in place.names[:2]:
         place.node(name).present = False
-    with pytest.raises(InvalidInput, match=r"2 clients are there .* 3 make a round"):
-        place.strategy().start(place.grid, initial(), num_rounds=1, timeout=0.1)
+    with pytest.raises(NoVerifiedRound, match=r"2 clients are there .* 3 make a round"):
+        place.strategy(arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=5)
 
 
 def test_a_second_run_starts_a_session_of_its_own_on_the_same_budget(tmp_path: Path) -> None:
@@ -221,7 +221,8 @@ def test_what_the_policy_forbids_is_declined_with_its_reason_and_costs_nothing(
     tmp_path: Path, order: Order, code: str
 ) -> None:
     place = world(tmp_path, 3)
-    place.run(1, order=order)
+    with pytest.raises(NoVerifiedRound, match="without a verified round, so there is no model"):
+        place.run(1, order=order)
     assert place.reports[0].declined == dict.fromkeys(place.names, code)
     assert [charges(place, name) for name in place.names] == [0] * 3
 
@@ -254,7 +255,8 @@ def test_an_altered_aggregate_is_caught_by_every_client_and_moves_nobody(tmp_pat
         return message
 
     place = world(tmp_path, 3, before=alter)
-    place.run(1)
+    with pytest.raises(NoVerifiedRound):
+        place.run(1)
     assert not place.reports[0].verified
     assert Verdict.SERVER_SIG.value in place.reports[0].problem
     assert place.audit().rounds == 0
@@ -271,7 +273,7 @@ def test_replies_hold_the_listed_fields_and_nothing_else(tmp_path: Path) -> None
         return message
 
     world(tmp_path, 3, after=watch).run(2)
-    assert kinds == {"Here", "Contributed", "OwnTag", "Accepted"}
+    assert kinds == {"Here", "Able", "Contributed", "OwnTag", "Accepted"}
 
 
 def test_released_bytes_are_those_of_the_outbox(tmp_path: Path) -> None:
@@ -303,9 +305,9 @@ def test_a_work_message_that_is_sent_again_after_its_round_is_declined_and_costs
     place = world(tmp_path, 3, before=keep)
     place.run(1)
     node = place.node("hospital-0")
-    answer = read_message(from_message(node.app(works[0], place.grid.context_of(1))))
-    assert isinstance(answer, Decline)
-    assert answer.code == "model-mismatch"  # the round is over here
+    first = read_message(from_message(node.app(works[0], place.grid.context_of(1))))
+    assert isinstance(first, Decline)
+    assert first.code == "server-sig"  # the round is over here, and the order was signed for that one
     assert charges(place, "hospital-0") == 1
 
 
@@ -386,7 +388,8 @@ def test_a_client_that_frames_the_server_is_found_before_the_model_moves(tmp_pat
                 pairwise=sketch_client(identity, session).pairwise
             ),
         )
-        place.run(1)
+        with pytest.raises(NoVerifiedRound):
+            place.run(1)
     assert not place.reports[0].verified
     assert "sum-mismatch" in place.reports[0].problem
     assert place.audit().rounds == 0

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from flwr.app import ArrayRecord
-from flwr.serverapp.strategy import Result
 from torch import nn
 
 from lrdp.accounting import Budget, Training
@@ -19,6 +18,7 @@ from lrdp.federation import (
     Node,
     Order,
     RoundReport,
+    RunResult,
     Terms,
     VerifiedAverage,
     found,
@@ -65,7 +65,7 @@ class World:
     grid: InProcessGrid
     reports: list[RoundReport] = field(default_factory=list)
 
-    def run(self, rounds: int, **terms: Any) -> Result:
+    def run(self, rounds: int, **terms: Any) -> RunResult:
         return self.strategy(**terms).start(self.grid, initial(), num_rounds=rounds, timeout=5)
 
     def strategy(self, *, order: Order | None = None, **terms: Any) -> VerifiedAverage:
@@ -75,8 +75,9 @@ class World:
             "registry": self.consortium.registry(),
             "folder": self.consortium.server_folder,
             "order": order or Order(),
+            "arrival": 5.0,
         }
-        return VerifiedAverage(Terms(**own, **terms), self.reports.append)
+        return VerifiedAverage(Terms(**own | terms), self.reports.append)
 
     def node(self, name: str) -> Node:
         return self.grid.nodes[1 + self.names.index(name)]
@@ -107,7 +108,13 @@ def world(
     """``count`` hospitals, all present; ``before`` and ``after`` may alter or lose messages."""
     names = hospitals(count)
     given = {**dict.fromkeys(names, TRAINING), **(trainings or {})}
-    consortium = found(folder / "consortium", given, min_roster=min_roster)
+    found(folder / "consortium", given, min_roster=min_roster)
+    return reopened(folder, count, before=before, after=after)
+
+
+def reopened(folder: Path, count: int, *, before: Alter | None = None, after: Alter | None = None) -> World:
+    """The same hospitals, as another process finds them."""
+    consortium = Consortium(folder=folder / "consortium")
     app = private_client_app(
         policy=str(consortium.folder / "clients" / "hospital-{partition-id}" / "policy.toml"),
         model=model,
@@ -116,7 +123,7 @@ def world(
     )
     hooks = {name: hook for name, hook in (("before", before), ("after", after)) if hook is not None}
     nodes = {1 + number: Node(app, {"partition-id": number}) for number in range(count)}
-    return World(consortium=consortium, names=names, grid=InProcessGrid(nodes, **hooks))
+    return World(consortium=consortium, names=hospitals(count), grid=InProcessGrid(nodes, **hooks))
 
 
 def sampled(source: Any, most: int) -> Choose:

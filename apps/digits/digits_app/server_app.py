@@ -26,7 +26,6 @@ def main(grid: Grid, context: Context) -> None:
     )
 
     def log(report: RoundReport) -> None:
-        print(report.line, flush=True)  # noqa: T201 — `flwr run --stream` shows it
         with (folder / f"rounds-{context.run_id}.jsonl").open("a", encoding="utf-8") as file:
             file.write(report.as_json() + "\n")
 

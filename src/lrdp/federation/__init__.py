@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lrdp.federation.local.in_process import InProcessGrid, Node
     from lrdp.federation.server.buffered import BufferedAverage
     from lrdp.federation.server.round_report import RoundReport
+    from lrdp.federation.server.run_result import RunResult
     from lrdp.federation.server.strategy import VerifiedAverage
     from lrdp.federation.server.terms import Terms, everybody
     from lrdp.federation.wire.orders import Order
@@ -31,6 +32,7 @@ __all__ = [
     "Node",
     "Order",
     "RoundReport",
+    "RunResult",
     "Terms",
     "VerifiedAverage",
     "everybody",
@@ -47,6 +49,7 @@ _HOMES: Final = {
     "Node": "local.in_process",
     "Order": "wire.orders",
     "RoundReport": "server.round_report",
+    "RunResult": "server.run_result",
     "Terms": "server.terms",
     "VerifiedAverage": "server.strategy",
     "everybody": "server.terms",

@@ -19,7 +19,7 @@ from lrdp.figures import AtMost
 from lrdp.ledger import events, records
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.decisions import decide, tighter
+from lrdp.ledger.decisions import Decision, decide, tighter
 from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.journal import Journal
 from lrdp.ledger.key_files import SigningKey
@@ -143,14 +143,12 @@ class Ledger:
         """
         with self._journal.transaction() as books:
             check_key(books, self._key)
-            decision = decide(books, self.policy, request)
+            decision = self._decided(books, request)
             if decision.after is not None:
                 self._record_unlisted()
                 self._journal.record(
                     records.reservation(request, decision.after, books.rule.accountant.name, self._clock())
                 )
-            elif decision.refusal and (request.key, decision.refusal) not in books.refusals.listed:
-                self._decline(books, request, decision.refusal, decision.sentence)
             entry = books.seq
         if decision.after is None:
             raise decision.error()
@@ -161,6 +159,21 @@ class Ledger:
             request_key=request.key,
             entry=entry,
         )
+
+    def afford(self, request: Request) -> None:
+        """Raise what :meth:`charge` would refuse with, and record it as that does; else nothing is written or spent."""
+        with self._journal.transaction() as books:
+            check_key(books, self._key)
+            decision = self._decided(books, request)
+        if decision.refusal is not None:
+            raise decision.error()
+
+    def _decided(self, books: Books, request: Request) -> Decision:
+        """The decision; a refusal that is new is recorded."""
+        decision = decide(books, self.policy, request)
+        if decision.refusal and (request.key, decision.refusal) not in books.refusals.listed:
+            self._decline(books, request, decision.refusal, decision.sentence)
+        return decision
 
     def ready(self, receipt: Receipt, body: bytes) -> Reply:
         """Put the noised reply in the outbox; only what this returns may be sent."""

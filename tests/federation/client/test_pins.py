@@ -11,7 +11,7 @@ import pytest
 
 from federation.hostile import HONEST, VICTIM, Stage, answer_in, change_policy, stage
 from federation.worlds import TRAINING, World, hospitals, initial, model, records, world
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, NoVerifiedRound
 from lrdp.federation import Order, Terms, found
 from lrdp.federation.client.guard import Ward, inspected
 from lrdp.federation.client.local_task import LocalTask
@@ -246,8 +246,8 @@ def test_a_server_that_wants_less_than_its_clients_is_told_so_and_nobody_pays(tm
     place = world(tmp_path, 3)
     for name in place.names:
         change_policy(place, name, min_roster="4")
-    with pytest.raises(InvalidInput, match="0 clients are there"):
-        place.strategy(order=Order()).start(place.grid, initial(), num_rounds=1, timeout=0.1)
+    with pytest.raises(NoVerifiedRound, match="0 clients are there"):
+        place.strategy(order=Order(), arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=5)
     assert [len(place.books(name).charges.states) for name in place.names] == [0] * 3
 
 

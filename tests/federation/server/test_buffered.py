@@ -7,7 +7,7 @@ from flwr.app import Message
 
 from federation.worlds import TRAINING, World, initial, world
 from lrdp.accounting import Budget, Training
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, NoVerifiedRound
 from lrdp.federation import BufferedAverage, Order, Terms
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.settling import gathered, settled
@@ -22,6 +22,7 @@ def buffered(place: World, buffer: int = 3) -> BufferedAverage:
         registry=place.consortium.registry(),
         folder=place.consortium.server_folder,
         min_roster=3,
+        arrival=0.5,
     )
     return BufferedAverage(terms, buffer=buffer, observe=place.reports.append)
 
@@ -72,9 +73,20 @@ def test_the_slow_join_a_later_buffer_and_the_absent_hold_nobody_up(tmp_path: Pa
 def test_a_spent_client_is_left_alone_and_too_few_is_said_in_one_sentence(tmp_path: Path) -> None:
     short = Training(dataset_size=100, batch_size=8, rounds=1, local_steps=3, budget=Budget(epsilon=8.0, delta=1e-5))
     place = world(tmp_path, 3, trainings={"hospital-0": short})
-    with pytest.raises(InvalidInput, match=r"no buffer of 3 came together in 0\.5 seconds.*1 are verified"):
-        buffered(place).start(place.grid, initial(), num_rounds=3, timeout=0.5)
-    assert len(place.books("hospital-0").charges.states) == 1
+    result = buffered(place).start(place.grid, initial(), num_rounds=3, timeout=5)
+    assert result.reason == ("2 of 3 members have budget left, and 3 make a round; hospital-0 declined as spent.")
+    # Two others could have trained for a buffer that never fills: nobody was asked to.
+    assert [len(place.books(name).charges.states) for name in place.names] == [1] * 3
+    assert place.audit().rounds == 1
+
+
+def test_buffers_that_do_not_come_together_end_the_run(tmp_path: Path) -> None:
+    place = world(tmp_path, 4)
+    for name in place.names[:2]:
+        place.node(name).present = False
+    with pytest.raises(NoVerifiedRound, match=r"no buffer of 3 came together in 0\.5 seconds.*0 are verified"):
+        buffered(place).start(place.grid, initial(), num_rounds=3, timeout=5)
+    assert [len(place.books(name).charges.states) for name in place.names] == [0] * 4
 
 
 def test_a_buffer_of_two_is_refused(tmp_path: Path) -> None:

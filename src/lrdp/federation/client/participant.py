@@ -24,9 +24,11 @@ from lrdp.federation.wire.layout import unpack_values
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import (
     NOWHERE,
+    Able,
     Accepted,
     Announcement,
     Answer,
+    CanYou,
     CatchUp,
     Closing,
     Contribute,
@@ -114,6 +116,7 @@ class Participant:
             Count: self.count,
             Announcement: self.announcement,
             Closing: self.closing,
+            CanYou: self.can_you,
         }
         return answers[type(question)](question, accept)
 
@@ -185,7 +188,16 @@ class Participant:
             ledger.sent(reply)
         return Counted(share=reply.body, head=reply.head, accept=accept)
 
-    def _order(self, ready: client.Ready, asked: Contribute | TrainAhead | Count) -> Order:
+    def can_you(self, asked: CanYou, accept: bytes) -> Able:
+        """Yes, or the very refusal that the order would meet; nothing is charged, and no record is looked at."""
+        ready = self._up_to_date(asked.since)
+        order = self._order(ready, asked)
+        self._standing.ask_about(ready.position.round, asked.order)
+        with self._books(asked.since) as ledger:
+            self._payer.afford(ledger, order, ready)
+        return Able(accept=accept)
+
+    def _order(self, ready: client.Ready, asked: Contribute | TrainAhead | Count | CanYou) -> Order:
         """What the server orders, under its signature for this round; a count counts, and other work does not."""
         check_order_signed(ready.position, asked.order, asked.signature)
         order = Order.decode(asked.order)
@@ -195,10 +207,7 @@ class Participant:
 
     @contextmanager
     def _books(self, since: CatchUp) -> Iterator[Ledger]:
-        """The ledger, once it has seen the heads that the server hands back.
-
-        A head that this ledger signed and does not contain stops everything; from any other nothing follows.
-        """
+        """The ledger, once it has seen the heads handed back; one that it signed and does not contain stops all."""
         with closing(self._home.ledger()) as ledger:
             for head in since.heads:
                 with suppress(InvalidInput):
@@ -272,13 +281,10 @@ class Participant:
         if state is not None:
             ready = caught_up(last_verified(state), since)
         else:
-            ready = joined(identity, session, since, self._last_update())
+            with closing(self._home.ledger()) as ledger:
+                ready = joined(identity, session, since, ledger.books.seq)
         self._standing.save(ready)
         return ready
-
-    def _last_update(self) -> int:
-        with closing(self._home.ledger()) as ledger:
-            return ledger.books.seq
 
     def _declined(self, problem: Exception, code: str, accept: bytes) -> Frame:
         _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))
@@ -287,6 +293,6 @@ class Participant:
 
 def _tags_in(question: Question) -> bytes:
     """The tags of the round before, which travel with work or alone."""
-    if isinstance(question, Work):
+    if isinstance(question, Work | CanYou):
         return question.since.tags
     return question.tags if isinstance(question, Closing) else b""

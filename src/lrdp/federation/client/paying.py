@@ -46,6 +46,10 @@ class Payer:
             reply = ledger.ready(receipt, pack_values(values, point))
         return Made(reply, ready.position.round)
 
+    def afford(self, ledger: Ledger, order: Order, ready: client.Ready) -> None:
+        """Refuse as ``trained`` would refuse to pay; nothing is charged, and no record is looked at."""
+        ledger.afford(requested(order, self.home.policy(), ready.position, ready.model))
+
     def counted(self, ledger: Ledger, order: Order, ready: client.Ready) -> Reply:
         """A noised share of correct records."""
         request = requested(order, self.home.policy(), ready.position, ready.model)

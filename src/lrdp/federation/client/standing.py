@@ -23,7 +23,7 @@ from weakref import ref
 import numpy as np
 
 from lrdp.codec import NUMBER, PACKED, RAW, Format, many, pack, packed, row, text
-from lrdp.errors import InvalidInput, LrdpError
+from lrdp.errors import InvalidInput, LrdpError, PolicyRefused
 from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Hello, read_message
@@ -38,6 +38,7 @@ from lrdp.integrity import (
     Whole,
     states,
 )
+from lrdp.ledger import Refusal
 
 _MOST_BYTES: Final = MOST_STATE_BYTES + (1 << 10)  # a state, and the names of its vectors' files
 _MOST_VECTORS: Final = 8
@@ -46,8 +47,17 @@ _MOST_LEFT: Final = 1 << 30  # thirty-three million sessions
 _NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowError, MemoryError, RecursionError)
 """What numpy raises for a damaged file, whose header it reads as Python's literals."""
 _LEFT: Final = pack(b"left/v1")
+MOST_ORDERS_PER_ROUND: Final = 4
+"""An honest server asks about one, and about another for each renewal."""
 _OUTLASTING: Final = ("lock", "left", "disputed.txt")
 """What does not end with a session."""
+
+
+class Asked(NamedTuple):
+    """The orders of a round that the client was asked about."""
+
+    round: int = 0
+    orders: tuple[bytes, ...] = ()
 
 
 class Waiting(NamedTuple):
@@ -64,6 +74,7 @@ class Saved(NamedTuple):
     files: tuple[tuple[str, str], ...]
 
 
+_ASKED: Final = packed(b"asked/v1", round=NUMBER, orders=many(RAW, MOST_ORDERS_PER_ROUND))
 _WAITING: Final = packed(b"waiting/v1", charge=NUMBER, trained_from=NUMBER)
 _FILES: Final = many(row(text(_LONGEST_NAME), text(_LONGEST_NAME)), _MOST_VECTORS)
 _SAVED: Final = Format(PACKED, (b"standing/v1",), {"state": RAW, "files": _FILES}, _MOST_BYTES)
@@ -180,6 +191,24 @@ class Standing:
         """The update that waits."""
         kept = _content(self._folder / "waiting")
         return Waiting(**_WAITING.decode(kept)) if kept else Waiting()
+
+    def ask_about(self, round_: int, order: bytes) -> None:
+        """Note an order that the client was asked about, ahead of work; raises PolicyRefused beyond a round's few.
+
+        To ask costs nothing: else a server could try orders until it knew how much of the budget is left.
+        """
+        kept = _content(self._folder / "asked")
+        known = Asked(**_ASKED.decode(kept)) if kept else Asked()
+        orders = known.orders if known.round == round_ else ()
+        if order in orders:
+            return
+        if len(orders) >= MOST_ORDERS_PER_ROUND:
+            raise PolicyRefused(
+                f"{len(orders)} orders were asked about in round {round_}, and {MOST_ORDERS_PER_ROUND} is the most: "
+                f"nothing was trained and nothing was spent.",
+                Refusal.RECHARGE,
+            )
+        _replace(self._folder / "asked", _ASKED.encode(Asked(round_, (*orders, order))))
 
     def load(self, identity: Identity) -> ClientState | None:
         """The state that was saved last; None where there is none that is whole.

@@ -139,11 +139,14 @@ def _simulated(federation: Federation, started_with: Mapping[str, Any]) -> None:
     """Flower's simulation, on a Ray that is started so, unless this process is connected to one."""
     from flwr.simulation import run_simulation
 
-    server, stopped = ServerApp(), threading.Event()
+    server, stopped, failed = ServerApp(), threading.Event(), list[LrdpError]()
 
     @server.main()
     def _main(grid: Grid, _context: Context) -> None:
-        federation.serve(_Stoppable(grid, stopped))
+        try:
+            federation.serve(_Stoppable(grid, stopped))
+        except LrdpError as problem:  # Flower would raise an error of its own, without these words
+            failed.append(problem)
 
     resources: dict[str, Any] = {
         "init_args": {**started_with, "logging_level": "ERROR", "log_to_driver": False},
@@ -159,6 +162,8 @@ def _simulated(federation: Federation, started_with: Mapping[str, Any]) -> None:
             )
         finally:
             stopped.set()
+    for problem in failed:
+        raise problem
 
 
 class Stopped(LrdpError):

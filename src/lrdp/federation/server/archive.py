@@ -1,33 +1,74 @@
-"""What a server keeps: the receipts for auditors and late clients, and each client's last ledger head, to hand back."""
+"""What a server keeps: models, receipts for auditors and late clients, each client's last ledger head, its state."""
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from lrdp import files
 from lrdp.errors import InvalidInput, NotVerified
+from lrdp.federation.server.chronicle import Concluded
+from lrdp.federation.server.model_shelf import ModelShelf
+from lrdp.federation.server.round_report import RoundReport
+from lrdp.federation.server.saved_state import SavedState, write_state
 from lrdp.integrity import RoundReceipt, Session, json_object, receipt_line, session_line
 from lrdp.ledger import Head
 
 _MOST_BYTES: Final = 64 << 20
+_MOST_RECEIPTS: Final = 4 << 30
 
 
 class Archive:
-    """A folder with receipts, for `lrdp verify`, what was signed in attempts that failed, and ``heads.json``."""
+    """A server's folder in one session; docs/federation.md says what lies where."""
 
-    def __init__(self, folder: Path, session: Session) -> None:
+    def __init__(self, folder: Path, session: Session, every: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._session = folder, session
+        self.models = ModelShelf(folder, session, every)
         self.receipts = folder / f"receipts-{session.digest.hex()[:16]}.txt"
         self._heads_file = folder / "heads.json"
         self._attempts = folder / f"attempts-{session.digest.hex()[:16]}.txt"
         self._heads = _read_heads(self._heads_file) if self._heads_file.exists() else {}
-        _append(self.receipts, session_line(session))
+        self._reports, self._written = folder / "rounds.jsonl", 0
+        for path in (self.receipts, self._attempts, self._reports):
+            _cut_unfinished(path)
+        if not self.receipts.exists():
+            _append(self.receipts, session_line(session))
+
+    def read_receipts(self) -> list[RoundReceipt]:
+        """Those in their file; raises InvalidInput where it is of another session, or damaged."""
+        first, *lines = files.read(self.receipts, _MOST_RECEIPTS).decode("ascii", "replace").split() or [""]
+        try:
+            if first != session_line(self._session):
+                raise InvalidInput("it is of another session")
+            receipts = [RoundReceipt.decode(bytes.fromhex(line)) for line in lines]
+        except (ValueError, NotVerified) as problem:
+            raise InvalidInput(f"{self.receipts} must be restored ({problem}): nothing was started.") from None
+        self._written = len(receipts)
+        return receipts
+
+    def save(self, state: SavedState) -> None:
+        """The heads, and last the state: durable from here on."""
+        self.save_heads()
+        write_state(self._folder, state)
+
+    def append_report(self, report: RoundReport) -> None:
+        """What happened in an attempt, of public values alone."""
+        _append(self._reports, report.as_json(session=self._session.digest.hex()[:16]))
 
     def append(self, receipt: RoundReceipt) -> None:
         """The line of a round."""
         _append(self.receipts, receipt_line(receipt))
+        self._written += 1
+
+    def add_accepted(self, rounds: Sequence[Concluded]) -> int:
+        """Add receipts in order as far as each has its quorum, for others prove nothing; how many there are now."""
+        for ended in itertools.takewhile(lambda ended: ended.accepted, rounds[self._written :]):
+            self.append(ended.receipt)
+        return self._written
 
     def append_attempt(self, word: RoundReceipt) -> None:
         """What was signed in an attempt that came to nothing: header, pledges and tags, for whoever asks who lied."""
@@ -50,6 +91,14 @@ class Archive:
     def save_heads(self) -> None:
         """Durable from here on."""
         files.replace(self._heads_file, json.dumps(self._heads).encode("ascii"), files.PUBLIC)
+
+
+def _cut_unfinished(path: Path) -> None:
+    """Cut off a last line that a power cut left without its end: an auditor would take it for a forged one."""
+    if path.exists():
+        data = files.read(path, _MOST_RECEIPTS)
+        if not data.endswith(b"\n"):
+            files.replace(path, data[: data.rfind(b"\n") + 1], files.PUBLIC)
 
 
 def _append(path: Path, line: str) -> None:

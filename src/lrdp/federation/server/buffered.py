@@ -7,26 +7,34 @@ a synchronous round. So integrity holds buffer by buffer, and asynchrony costs o
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 
 from lrdp import limits
-from lrdp.errors import InvalidInput
+from lrdp.federation.server.asking import Asking
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
+from lrdp.federation.server.resuming import opened
 from lrdp.federation.server.round_report import Observe, RoundReport, silence
-from lrdp.federation.server.settling import EXHAUSTED, gathered, settled
+from lrdp.federation.server.run_result import (
+    REPLY_SECONDS,
+    Judge,
+    RunEnded,
+    RunResult,
+    closed,
+    public_metrics,
+    told,
+)
+from lrdp.federation.server.settling import gathered, settled
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.questions import Decline, TrainedAhead
 
-_LOG: Final = logging.getLogger("lrdp.server")
 _POLL_SECONDS: Final = 0.2
 
 
@@ -41,73 +49,99 @@ class BufferedAverage:
     def start(
         self,
         grid: Grid,
-        initial_arrays: ArrayRecord,
+        initial_arrays: ArrayRecord | None = None,
         num_rounds: int = 3,
-        timeout: float = 3600,
+        timeout: float = REPLY_SECONDS,
         evaluate_fn: EvaluateFunction | None = None,
-    ) -> Result:
-        """Run until ``num_rounds`` buffers are verified; raises InvalidInput after ``timeout`` seconds without one."""
+    ) -> RunResult:
+        """Run until ``num_rounds`` buffers of the session are verified, or no other can come together.
+
+        As with :class:`VerifiedAverage`, a session that was cut short in the folder goes on, and a run that ends before
+        says why; without a verified round it raises NoVerifiedRound.
+        """
         limits.whole("buffer", self._buffer, self._terms.least, "fewer make no round of this session")
-        coordinator = self._terms.open(initial_arrays)
+        coordinator = opened(self._terms, initial_arrays)
+        coordinator.note(order=self._terms.order.encode().decode())
         workshop = Workshop(grid, coordinator, self._terms, timeout)
-        result, latest = Result(), time.monotonic()
-        while coordinator.round < num_rounds:
-            workshop.keep_busy()
-            full = workshop.oldest(self._buffer)
-            if full:
-                report = workshop.step(full)
-                self._observe(report)
-                _LOG.info(report.line)
-                if report.verified:
-                    latest = time.monotonic()
-                    _record(result, coordinator, report, evaluate_fn)
-            elif time.monotonic() - latest > timeout:
-                raise InvalidInput(
-                    f"no buffer of {self._buffer} came together in {timeout} seconds: start more clients, take a "
-                    f"smaller buffer, or give those that are there more budget. {coordinator.round} are verified."
-                )
-            else:
-                time.sleep(_POLL_SECONDS)
-        workshop.close()
-        return result
+        judge, result = Judge(coordinator, evaluate_fn, self._terms.score), RunResult()
+        try:
+            while coordinator.round < num_rounds:
+                self._advance(workshop, judge, result)
+        except RunEnded as ended:
+            result.reason = str(ended)
+        return closed(coordinator, workshop.courier, result)
+
+    def _advance(self, workshop: Workshop, judge: Judge, result: RunResult) -> None:
+        workshop.keep_busy(self._buffer)
+        full = workshop.oldest(self._buffer)
+        if not full:
+            workshop.require_hope(self._buffer, judge.coordinator.round)
+            time.sleep(_POLL_SECONDS)
+            return
+        began = time.monotonic()
+        report = workshop.step(full)
+        self._observe(report)
+        public = _record(result, judge, report) if report.verified else {}
+        told(judge.coordinator, replace(report, seconds=round(time.monotonic() - began, 3), metrics=public))
 
 
 class Workshop:
-    """Who trains, whose update waits, and who is spent."""
+    """Who trains, whose update waits, and who is spent. What waits is saved, for it is paid for."""
 
     def __init__(self, grid: Grid, coordinator: Coordinator, terms: Terms, timeout: float) -> None:
         self._grid, self._coordinator, self._terms = grid, coordinator, terms
-        self._courier = Courier(grid, coordinator, timeout)
+        self.courier = Courier(grid, coordinator, timeout)
+        self._asking = Asking(coordinator, self.courier)
         self._busy: dict[str, Message] = {}
-        self._waiting: dict[str, int] = {}
-        self._shown: set[str] = set()  # whose waiting update is part of a sum that was published and not proved
-        self._since = time.monotonic()
-        self._exhausted: set[str] = set()
+        self._waiting = dict(coordinator.progress.waiting)
+        self._shown = set(coordinator.progress.shown)  # whose update is part of a sum that was published, not proved
+        self._since = self._latest = time.monotonic()
 
-    def keep_busy(self) -> None:
-        """Order work of whoever is free, and note what is done."""
-        present = set(self._courier.present())
-        free = sorted(present - self._busy.keys() - self._waiting.keys() - self._exhausted)
+    def keep_busy(self, buffer: int) -> None:
+        """Order work of whoever is free and can, if a buffer can come of it; and note what is done."""
+        present = set(self.courier.present())
+        free = sorted(present - self._busy.keys() - self._waiting.keys() - self._asking.exhausted)
         if self._coordinator.must_close(free):
-            self._courier.close()
-        works = {name: self._coordinator.order_ahead(name, self._terms.order) for name in free}
-        asked = self._courier.messages(works)
-        self._grid.push_messages(asked)
-        self._busy.update(zip(works, asked, strict=True))  # whoever is free is present, and so has a node
+            self.courier.close()
+        declined = self._asking.declined(free, self._terms.order, ())
+        able = [name for name in free if name not in declined]
+        if len(able) + len(self._busy) + len(self._waiting) >= buffer:
+            works = {name: self._coordinator.order_ahead(name, self._terms.order) for name in able}
+            asked = self.courier.messages(works)
+            self._grid.push_messages(asked)
+            self._busy.update(zip(works, asked, strict=True))  # whoever is able is present, and so has a node
+        self._note_done()
+
+    def _note_done(self) -> None:
         replies = list(self._grid.pull_messages([message.metadata.message_id for message in self._busy.values()]))
         answered = {reply.metadata.reply_to_message_id for reply in replies}
         done = [message for message in self._busy.values() if message.metadata.message_id in answered]
-        for name, answer in self._courier.answers(done, replies).items():
+        for name, answer in self.courier.answers(done, replies).items():
             del self._busy[name]
             if isinstance(answer, TrainedAhead):
                 self._coordinator.reached(name, answer.head)
                 self._waiting[name] = answer.trained_from
-            elif isinstance(answer, Decline) and answer.code in EXHAUSTED:
-                self._exhausted.add(name)
+            elif isinstance(answer, Decline):
+                self._asking.heard({name: answer.code})
+        if done:
+            self._save()
+
+    def _save(self) -> None:
+        self._coordinator.note(waiting=dict(self._waiting), shown=tuple(sorted(self._shown)))
+
+    def require_hope(self, buffer: int, verified: int) -> None:
+        """Raise RunEnded where no buffer can come together any more, or none has for too long."""
+        self._asking.require(buffer, besides={*self._busy, *self._waiting})
+        most = self.courier.timeout if self._busy else self._terms.arrival
+        if time.monotonic() - self._latest > most:
+            raise RunEnded(
+                f"no buffer of {buffer} came together in {most:g} seconds: start more clients, take a smaller buffer, "
+                f"or give those that are there more budget, and start again. {verified} are verified."
+            )
 
     def oldest(self, count: int) -> list[str]:
         """The updates that wait longest, if there are so many of clients that are there; first those tried before."""
-        present = set(self._courier.present())
+        present = set(self.courier.present())
         waiting = [name for _, name in sorted((since, name) for name, since in self._waiting.items())]
         waiting = [name for name in waiting if name in present]
         repetitions = self._coordinator.repetitions
@@ -119,13 +153,13 @@ class Workshop:
             roster = [*free[: count - 1], last]
             if not repetitions.published(tuple(sorted(roster))):
                 return roster
-        if len(present - self._exhausted) >= count and time.monotonic() - self._since > self._patience:
+        if len(present - self._asking.exhausted) >= count and time.monotonic() - self._since > self._patience:
             self._renew(present)
         return []
 
     @property
     def _patience(self) -> float:
-        return min(self._terms.patience, self._courier.timeout / 2)
+        return min(self._terms.patience, self._terms.arrival / 2)
 
     def _renew(self, names: Collection[str]) -> None:
         """Give up updates that no roster can be made with any more: their owners are asked for others."""
@@ -136,11 +170,15 @@ class Workshop:
     def step(self, names: Sequence[str]) -> RoundReport:
         """A verified round of updates that wait. Whoever could not take part is ordered anew."""
         if self._coordinator.must_close(names):
-            self._courier.close()
-        report = gathered(self._coordinator, self._courier.exchange(self._coordinator.invite(names, None)))
-        report = settled(self._coordinator, self._courier, report)
+            self.courier.close()
+        report = gathered(self._coordinator, self.courier.exchange(self._coordinator.invite(names, None)))
+        # Saved with the sum, before it is shown: a server that dies now knows whose updates are in it.
+        shown = tuple(sorted(self._shown | set(report.participants)))
+        self._coordinator.progress = replace(self._coordinator.progress, shown=shown)
+        report = settled(self._coordinator, self.courier, report)
         if report.verified:
             self._renew(self._shown)  # what was shown in vain is spent with its round
+            self._latest = time.monotonic()
         elif self._coordinator.repetitions.published(report.participants):
             self._shown |= set(report.participants)
             self._since = time.monotonic()
@@ -148,22 +186,18 @@ class Workshop:
             if report.verified or name in report.declined:
                 self._waiting.pop(name, None)
                 self._shown.discard(name)
+        self._save()
         return report
 
-    def close(self) -> None:
-        """The end of the session."""
-        self._courier.close()
-        self._coordinator.write_down()
 
-
-def _record(
-    result: Result, coordinator: Coordinator, report: RoundReport, evaluate_fn: EvaluateFunction | None
-) -> None:
-    result.arrays = as_arrays(coordinator)
+def _record(result: RunResult, judge: Judge, report: RoundReport) -> dict[str, float]:
+    """Keep what a verified buffer came to; the public metrics of it."""
+    number, arrays = judge.coordinator.round, as_arrays(judge.coordinator)
     stalest = max(report.staleness.values())
-    result.train_metrics_clientapp[coordinator.round] = MetricRecord(
+    result.train_metrics_clientapp[number] = MetricRecord(
         {"participants": len(report.participants), "stalest": stalest}
     )
-    measured = evaluate_fn(coordinator.round, result.arrays) if evaluate_fn else None
-    if measured is not None:
-        result.evaluate_metrics_serverapp[coordinator.round] = measured
+    found = judge(number, arrays, verified=True)
+    if found is not None:
+        result.evaluate_metrics_serverapp[number] = found
+    return public_metrics(found)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from lrdp.errors import NotVerified
 from lrdp.federation.wire.questions import Here
-from lrdp.integrity import Position, RoundReceipt, Wire, endorse
+from lrdp.integrity import Position, RoundReceipt, Session, Tags, Wire, endorse, genesis
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,29 @@ _UNKNOWN: Final = Place(blank=True)
 """Of whoever has not said where it stands, or stands in another history."""
 
 
+def retold(session: Session, receipts: Sequence[RoundReceipt]) -> list[Concluded]:
+    """The rounds that these are the receipts of, from the first on."""
+    rounds, position = list[Concluded](), None
+    for receipt in receipts:
+        header = receipt.header
+        position = position or genesis(session, header.model)
+        tags = Wire(position).tags(Tags(tags=receipt.tags), header)
+        rounds.append(Concluded(position, receipt, tags))
+        position = position.after(header.digest, header.next_model)
+    return rounds
+
+
 class Chronicle:
     """One history of one session."""
 
-    def __init__(self) -> None:
-        self.rounds: list[Concluded] = []
-        self._places: dict[str, Place] = {}
+    def __init__(self, rounds: Iterable[Concluded] = (), places: Mapping[str, Place] | None = None) -> None:
+        self.rounds = list(rounds)
+        self._places = dict(places or {})
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """Where each member stands that has said so."""
+        return dict(self._places)
 
     def _place(self, name: str) -> Place:
         return self._places.get(name, _UNKNOWN)

@@ -6,17 +6,19 @@ tag, conclude.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle, Concluded
-from lrdp.federation.server.repetitions import Repetitions
+from lrdp.federation.server.repetitions import Repetitions, ShownSum
+from lrdp.federation.server.saved_state import Progress, SavedState
 from lrdp.federation.wire.layout import Layout, raw, unpack_values
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import (
     Announcement,
+    CanYou,
     CatchUp,
     Closing,
     Contribute,
@@ -26,6 +28,7 @@ from lrdp.federation.wire.questions import (
     Hello,
     Here,
     TrainAhead,
+    to_frame,
 )
 from lrdp.federation.wire.signing import sign_order
 from lrdp.integrity import (
@@ -40,6 +43,7 @@ from lrdp.integrity import (
     Wire,
     checks,
     server,
+    states,
     transcript_challenge,
 )
 from lrdp.ledger import Retries
@@ -55,11 +59,16 @@ class Coordinator:
         self, idle: Idle, hello: Hello, layout: Layout, archive: Archive, retries: Retries = Retries.SAME_ROSTER
     ) -> None:
         self._state: Idle | Gathering | Published = idle
-        self.hello, self.layout, self._archive = hello, layout, archive
+        self.hello, self.layout, self.archive = hello, layout, archive
         self._retries, self.repetitions = retries, Repetitions(retries)
-        self._chronicle, self._written = Chronicle(), 0
+        self._chronicle, self.progress = Chronicle(), Progress()
         self._shown: memoryview | None = None
         self._room = Room()  # each round takes the memory of those before it
+
+    def go_on(self, chronicle: Chronicle, shown: Iterable[ShownSum], progress: Progress) -> None:
+        """Take up a session where a state of it was saved."""
+        self._chronicle, self.progress = chronicle, progress
+        self.repetitions = Repetitions(self._retries, shown)
 
     @property
     def _idle(self) -> Idle:
@@ -79,6 +88,11 @@ class Coordinator:
     def least(self) -> int:
         """How few can make a round."""
         return self._idle.position.session.parameters.min_roster
+
+    @property
+    def members(self) -> Collection[str]:
+        """Everybody who may take part."""
+        return self._idle.position.session.registry.by_name.keys()
 
     @property
     def history(self) -> tuple[Concluded, ...]:
@@ -117,6 +131,11 @@ class Coordinator:
         self._chronicle.accept(name, data)
 
     # ---------------------------------------------------------------------------------------------------------- a round
+    def can_you(self, names: Sequence[str], order: Order, roster: Roster) -> dict[str, CanYou]:
+        """Ahead of work: would each obey the order that it would be sent, as one of ``roster``?"""
+        asked, signature = self._asking(self._renewed(order, roster))
+        return {name: CanYou(order=asked, signature=signature, since=self._since(name)) for name in names}
+
     def invite(self, names: Sequence[str], order: Order | None) -> dict[str, Contribute | HandIn]:
         """Open a round; without an order it is for updates that wait at the clients."""
         self._state, train = server.open_round(self._idle, names)
@@ -149,7 +168,7 @@ class Coordinator:
 
     def _since(self, name: str) -> CatchUp:
         """The tags of the last round it took part in, and the receipts of those it did not."""
-        since = CatchUp(heads=self._archive.heads_of(name), tags=self._chronicle.tags_for(name))
+        since = CatchUp(heads=self.archive.heads_of(name), tags=self._chronicle.tags_for(name))
         if self._chronicle.current(name):
             return since
         return replace(since, receipts=self._chronicle.missed(name), model=self._model_bytes())
@@ -160,9 +179,9 @@ class Coordinator:
             self._shown = raw(self.model)
         return self._shown
 
-    def reached(self, name: str, head: str) -> None:
-        """What every answer to work tells: the ledger's head, and that the client is up to date."""
-        self._archive.keep_head(name, head)
+    def reached(self, name: str, head: str = "") -> None:
+        """What an answer tells: that the client is up to date, and after work its ledger's head."""
+        self.archive.keep_head(name, head)
         self._chronicle.reached(name)
 
     def take(self, given: Contributed) -> str:
@@ -183,7 +202,7 @@ class Coordinator:
         """Sum what was admitted, and publish it to those whose it is."""
         self._state, said = publish(self._in(Gathering), self._room)
         self.repetitions.publish(said.header.names)
-        self.write_down()
+        self.write_down()  # before anybody sees the sum: a server that forgot it might show another of the same updates
         prefix = Wire(self._idle.position).publish(said)
         return Announcement(publish=prefix, aggregate=raw(said.aggregate)), said.header.names
 
@@ -216,13 +235,15 @@ class Coordinator:
         return checks.tags_sum_up(tally)
 
     def conclude(self) -> Concluded:
-        """All tags are in: the next model."""
+        """All tags are in: the next model, on disk before anybody sees the tags and moves on to it."""
         published, tags = self._in(Published), self.all_tags()
         self._state, receipt = server.conclude(published, [])
         ended = Concluded(published.idle.position, receipt, tags)
         self._chronicle.conclude(ended)
         self._shown = None
         self.repetitions = Repetitions(self._retries)
+        self.archive.models.put(self._idle.position, self.layout, self.model)
+        self.note(tried=self.progress.tried + 1)
         return ended
 
     def give_up(self) -> None:
@@ -230,17 +251,42 @@ class Coordinator:
         if isinstance(published := self._state, Published):
             self.repetitions.fail(published.header.names, self.missing_tags)
             word = RoundReceipt(header=published.header, signature=published.signature, tags=published.tags, accepts=())
-            self._archive.append_attempt(word)
+            self.archive.append_attempt(word)
         self._state = replace(self._idle, attempt=self._idle.attempt + 1)
+        self.note(tried=self.progress.tried + 1)
+
+    # ---------------------------------------------------------------------------------------------------------- on disk
+    def begin(self) -> None:
+        """Keep the first model and the session, before anybody is greeted."""
+        self.archive.models.put(self._idle.position, self.layout, self.model)
+        self.write_down()
+
+    def note(self, **changes: Any) -> None:
+        """Change the progress, and save."""
+        self.progress = replace(self.progress, **changes)
+        self.write_down()
+        self.archive.models.keep_only({self.round, self.progress.best or self.round})
 
     def write_down(self) -> None:
-        """Keep the heads, and the receipts in order as far as each has its quorum: others prove nothing."""
-        self._archive.save_heads()
-        for ended in self._chronicle.rounds[self._written :]:
-            if not ended.accepted:
-                break
-            self._archive.append(ended.receipt)
-            self._written += 1
+        """Save what a server goes on from that dies now; a sum that is out and not proved has failed then."""
+        idle, repetitions = self._idle, self.repetitions
+        if isinstance(published := self._state, Published):
+            idle = replace(idle, attempt=idle.attempt + 1)
+            repetitions = repetitions.as_if_failed(published.header.names)
+        rounds = self._chronicle.rounds
+        written = self.archive.add_accepted(rounds)
+        self.archive.save(
+            SavedState(
+                hello=to_frame(self.hello).prefix,
+                round=self.round,
+                idle=states.encode_server(idle),
+                written=written,
+                receipts=tuple(ended.receipt.encode() for ended in rounds[written:]),
+                places=self._chronicle.places,
+                shown=repetitions.shown(),
+                progress=self.progress,
+            )
+        )
 
     def _in(self, kind: type[State]) -> State:
         if not isinstance(self._state, kind):

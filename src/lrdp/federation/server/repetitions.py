@@ -8,7 +8,8 @@ update of whoever left. Clients hold to this themselves (``integrity.repeats``);
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from lrdp.integrity import Roster
@@ -18,14 +19,43 @@ MOST_FAILURES: Final = 3
 """So often a roster is tried, before those who left it unproved are left out."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShownSum:
+    """A roster whose sum was published, with the renewal of its updates, and what came of it."""
+
+    roster: Roster
+    renewal: int
+    failures: int = 0
+    silent: tuple[str, ...] = ()
+
+
 class Repetitions:
     """The rosters of one round whose sums were published, and the renewal of the updates in each."""
 
-    def __init__(self, retries: Retries) -> None:
+    def __init__(self, retries: Retries, before: Iterable[ShownSum] = ()) -> None:
+        known = tuple(before)
         self._retries = retries
-        self._renewals: dict[Roster, int] = {}
-        self._failures: Counter[Roster] = Counter()
-        self._silent: dict[Roster, set[str]] = {}
+        self._renewals = {one.roster: one.renewal for one in known}
+        self._failures = Counter({one.roster: one.failures for one in known if one.failures})
+        self._silent = {one.roster: set(one.silent) for one in known if one.failures}
+
+    def shown(self) -> tuple[ShownSum, ...]:
+        """Every roster whose sum is out, in order: what must not be forgotten while the round lasts."""
+        return tuple(
+            ShownSum(
+                roster=roster,
+                renewal=renewal,
+                failures=self._failures[roster],
+                silent=tuple(sorted(self._silent.get(roster, ()))),
+            )
+            for roster, renewal in self._renewals.items()
+        )
+
+    def as_if_failed(self, roster: Roster) -> Repetitions:
+        """The same after one failure more, for which nobody is to blame: as a server finds it that died meanwhile."""
+        after = Repetitions(self._retries, self.shown())
+        after.fail(roster, self._silent.get(roster, ()))
+        return after
 
     def publish(self, roster: Roster) -> None:
         """The sum over ``roster`` is out."""
@@ -45,6 +75,11 @@ class Repetitions:
         if self._retries is Retries.SMALLER_ROSTER:
             return True
         return roster == invited if self.published(invited) else not self.published(roster)
+
+    def may_be(self, roster: Sequence[str], chosen: Sequence[str]) -> bool:
+        """Whether those who are left of ``chosen`` make a round: one whose sum is out is tried again as a whole."""
+        left, whole = tuple(sorted(roster)), tuple(sorted(chosen))
+        return left == whole or self._retries is Retries.SMALLER_ROSTER or not self.published(whole)
 
     def renewal(self, roster: Roster) -> int:
         """Which updates of this round a roster is asked for: those it showed, or others than any that were shown."""

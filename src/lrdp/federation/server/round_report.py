@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -11,7 +12,10 @@ from lrdp.screen import visible
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
-    """One attempt at a round. ``model`` counts the verified rounds before it; ``staleness`` is by participant."""
+    """One attempt at a round. ``model`` counts the verified rounds before it; ``staleness`` is by participant.
+
+    ``metrics`` are those of the server's evaluation of the model after it, on public data.
+    """
 
     model: int
     participants: tuple[str, ...] = ()
@@ -19,6 +23,8 @@ class RoundReport:
     staleness: Mapping[str, int] = field(default_factory=dict)
     verified: bool = False
     problem: str = ""
+    seconds: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
@@ -28,11 +34,16 @@ class RoundReport:
             parts.append("declined: " + ", ".join(f"{name} ({code})" for name, code in sorted(self.declined.items())))
         if any(self.staleness.values()):
             parts.append(f"staleness up to {max(self.staleness.values())}")
-        return visible(" · ".join([*parts, "verified" if self.verified else f"NOT VERIFIED ({self.problem})"]))
+        parts.append("verified" if self.verified else f"NOT VERIFIED ({self.problem})")
+        if self.seconds:
+            parts.append(f"{self.seconds:.1f} s")
+        parts += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
+        return visible(" · ".join(parts))
 
-    def as_json(self) -> str:
-        """One line of a log."""
-        return json.dumps(asdict(self), sort_keys=True)
+    def as_json(self, **besides: str) -> str:
+        """One line of a log; a metric that is no number is null there."""
+        metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
+        return json.dumps({**besides, **asdict(self), "metrics": metrics}, sort_keys=True, allow_nan=False)
 
 
 Observe = Callable[[RoundReport], None]

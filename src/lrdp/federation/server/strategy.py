@@ -1,8 +1,9 @@
 """Verified averaging as a Flower strategy: it stands where FedAvg stood.
 
-Each round has two exchanges. *Work* goes out and noised, committed updates come back; the sum is *announced* and signed
-tags come back. All tags together prove the sum: they travel with the next round's Work, or in a small exchange of their
-own where a client that was absent must be shown that the others accepted.
+Each round has three exchanges. A small one asks who *can* take part, before anybody is charged. *Work* goes out and
+noised, committed updates come back; the sum is *announced* and signed tags come back. All tags together prove the sum:
+they travel with the next round's question, or in a small exchange of their own where a client that was absent must be
+shown that the others accepted.
 """
 
 from __future__ import annotations
@@ -10,20 +11,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Strategy
 
 from lrdp.errors import InvalidInput
+from lrdp.federation.server.asking import Asking
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
-from lrdp.federation.server.round_report import Observe, silence
-from lrdp.federation.server.settling import EXHAUSTED, Settle, gathered, settled
+from lrdp.federation.server.resuming import opened, terms_of
+from lrdp.federation.server.round_report import Observe, RoundReport, silence
+from lrdp.federation.server.run_result import REPLY_SECONDS, Judge, RunEnded, RunResult, closed, public_metrics, told
+from lrdp.federation.server.settling import Settle, gathered, settled
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Counted
@@ -33,12 +38,18 @@ _LOG: Final = logging.getLogger("lrdp.server")
 _POLL_SECONDS: Final = 0.5
 
 
+def _put(records: dict[int, MetricRecord], number: int, found: MetricRecord | None) -> None:
+    if found is not None:
+        records[number] = found
+
+
 @dataclass(frozen=True)
 class _Run:
-    """One session: who coordinates it, who brings its messages, and what is asked."""
+    """One session: who coordinates it, who brings its messages, who was asked whether they can, and what is ordered."""
 
     coordinator: Coordinator
     courier: Courier
+    asking: Asking
     order: Order
 
 
@@ -54,7 +65,8 @@ class VerifiedAverage(Strategy):
         self._terms, self._observe, self._settle = terms, observe, settle
         self._running: _Run | None = None
         self._asked: list[Message] = []
-        self._exhausted: set[str] = set()
+        self._declined: dict[str, str] = {}
+        self._report = RoundReport(model=0)
 
     @property
     def _run(self) -> _Run:
@@ -67,49 +79,95 @@ class VerifiedAverage(Strategy):
         """The session that runs, or ran last."""
         return self._run.coordinator
 
+    @classmethod
+    def resume(cls, folder: Path, observe: Observe = silence) -> VerifiedAverage:
+        """The session in a server's folder, with its key, registry and order: ``start(grid)`` goes on in it.
+
+        The same script with the same folder goes on as well. For other terms, replace some of ``terms_of(folder)``.
+        """
+        return cls(terms_of(folder), observe)
+
     def start(  # noqa: PLR0913 — Flower's own signature
         self,
         grid: Grid,
-        initial_arrays: ArrayRecord,
+        initial_arrays: ArrayRecord | None = None,
         num_rounds: int = 3,
-        timeout: float = 3600,
+        timeout: float = REPLY_SECONDS,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFunction | None = None,
-    ) -> Result:
-        """Flower's loop; then one small exchange, so that the last round is accepted too."""
-        coordinator = self._terms.open(initial_arrays)
+    ) -> RunResult:
+        """``num_rounds`` attempts at a round, and the last verified model; where a run was cut short, those left of it.
+
+        Without ``initial_arrays`` the session in the folder goes on, also where it was over. Where too few are left to
+        make a round, the run ends before with the last verified model, and the result says why.
+
+        Raises:
+            NoVerifiedRound: if there is no verified round, and so no model.
+        """
+        coordinator = opened(self._terms, initial_arrays)
         order = self._terms.order.with_config(train_config or {})
-        self._running = run = _Run(coordinator, Courier(grid, coordinator, timeout), order)
-        result = super().start(grid, initial_arrays, num_rounds, timeout, None, evaluate_config, evaluate_fn)
-        run.courier.close()
-        coordinator.write_down()
-        return result
+        courier = Courier(grid, coordinator, timeout)
+        self._running = run = _Run(coordinator, courier, Asking(coordinator, courier), order)
+        judge = Judge(coordinator, evaluate_fn, self._terms.score)
+        coordinator.note(order=order.encode().decode())
+        self.summary()
+        result = RunResult(arrays=as_arrays(coordinator))
+        if not coordinator.progress.tried:
+            _put(result.evaluate_metrics_serverapp, 0, judge(0, result.arrays, verified=False))
+        try:
+            while coordinator.progress.tried < num_rounds:
+                self._attempt(grid, timeout, judge, result)
+        except RunEnded as ended:
+            result.reason = str(ended)
+        return closed(coordinator, run.courier, result)
+
+    def _attempt(self, grid: Grid, timeout: float, judge: Judge, result: RunResult) -> None:
+        """What Flower does in a round: train, count, evaluate."""
+        number, began, none = self.coordinator.progress.tried + 1, time.monotonic(), ConfigRecord()
+
+        def exchanged(asked: Iterable[Message]) -> Iterable[Message]:
+            messages = list(asked)
+            return grid.send_and_receive(messages, timeout=timeout) if messages else []
+
+        work = self.configure_train(number, result.arrays, none, grid)
+        arrays, metrics = self.aggregate_train(number, exchanged(work))
+        result.arrays = arrays or result.arrays
+        _put(result.train_metrics_clientapp, number, metrics)
+        counts = self.configure_evaluate(number, result.arrays, none, grid)
+        _put(result.evaluate_metrics_clientapp, number, self.aggregate_evaluate(number, exchanged(counts)))
+        judged = judge(number, result.arrays, verified=self._report.verified)
+        _put(result.evaluate_metrics_serverapp, number, judged)
+        seconds, public = round(time.monotonic() - began, 3), public_metrics(judged)
+        told(self.coordinator, replace(self._report, seconds=seconds, metrics=public))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Who takes part, and what each is sent."""
-        names = self._wait_for_clients()
-        self._asked = self._run.courier.messages(self.coordinator.invite(names, self._run.order))
+        """Who takes part, and what each is sent; nobody, where too few can."""
+        names, self._declined = self._run.asking.roster(self._wait_for_clients(), self._run.order)
+        invited = self.coordinator.invite(names, self._run.order) if names else {}
+        self._asked = self._run.courier.messages(invited)
         return self._asked
 
-    def _wait_for_clients(self) -> list[str]:
+    def _wait_for_clients(self) -> Sequence[str]:
         began, coordinator, courier = time.monotonic(), self.coordinator, self._run.courier
-        deadline = began + courier.timeout
         while True:
-            names = [name for name in courier.present() if name not in self._exhausted]
-            chosen = self._chosen(names, time.monotonic() - began)
+            self._run.asking.require(coordinator.least)
+            names = [name for name in courier.present() if name not in self._run.asking.exhausted]
+            waited = time.monotonic() - began
+            chosen = self._chosen(names, waited)
             if len(chosen) >= coordinator.least:
                 if coordinator.must_close(chosen):
                     courier.close()
                 able = [name for name in chosen if coordinator.can_follow(name)]
                 if len(able) >= coordinator.least:
                     return able
-            if time.monotonic() > deadline:
-                raise InvalidInput(
-                    f"{len(names)} clients are there that have budget left and can follow, {coordinator.least} "
-                    f"make a round: start more SuperNodes, or give those that are there more budget."
+            if waited > self._terms.arrival:
+                raise RunEnded(
+                    f"{len(names)} clients are there that have budget left and can follow, {coordinator.least} make a "
+                    f"round, and no more came in {self._terms.arrival:g} seconds: start more SuperNodes, or give those "
+                    f"that are there more budget, and start again."
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -119,7 +177,7 @@ class VerifiedAverage(Strategy):
         again = repetitions.again(names)
         if again is not None:
             return again
-        if repetitions.unproved and waited < min(self._terms.patience, self._run.courier.timeout / 2):
+        if repetitions.unproved and waited < min(self._terms.patience, self._terms.arrival / 2):
             return ()
         able = [name for name in names if name not in repetitions.hopeless]
         return self._terms.choose(self.coordinator.round, able) if len(able) >= self.coordinator.least else ()
@@ -128,16 +186,22 @@ class VerifiedAverage(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Admit what holds, publish the sum, gather the tags; the model moves only if all are there."""
-        run = self._run
-        report = gathered(run.coordinator, run.courier.answers(self._asked, replies))
-        self._exhausted |= {name for name, code in report.declined.items() if code in EXHAUSTED}
-        report = self._settle(run.coordinator, run.courier, report)
+        self._report = report = self._settled(replies)
         self._observe(report)
-        _LOG.info(report.line)
         metrics = MetricRecord({"participants": len(report.participants), "declined": len(report.declined)})
-        if not report.verified:
-            return None, metrics
-        return as_arrays(run.coordinator), metrics
+        return as_arrays(self.coordinator) if report.verified else None, metrics
+
+    def _settled(self, replies: Iterable[Message]) -> RoundReport:
+        run, before = self._run, self._declined
+        if not self._asked:
+            run.coordinator.give_up()
+            problem = (
+                f"too few can take part of those whom it needs ({run.coordinator.least} or more): nobody was charged"
+            )
+            return RoundReport(model=run.coordinator.round, declined=before, problem=problem)
+        report = gathered(run.coordinator, run.courier.answers(self._asked, replies))
+        self._run.asking.heard(dict(report.declined))
+        return self._settle(run.coordinator, run.courier, replace(report, declined={**before, **report.declined}))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

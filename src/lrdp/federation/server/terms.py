@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, MetricRecord
 
+from lrdp import limits
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.coordinator import Coordinator
@@ -31,12 +33,23 @@ from lrdp.ledger import Retries
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 """Flower's evaluation by the server, on public data."""
+Score = Callable[[MetricRecord], float | None]
+"""How good a model is by the metrics of ``evaluate_fn``: the highest is the best. None where they do not say."""
 Choose = Callable[[int, Sequence[str]], Sequence[str]]
 
 
 def everybody(_round: int, names: Sequence[str]) -> Sequence[str]:
     """Full participation."""
     return names
+
+
+def accuracy_or_loss(metrics: MetricRecord) -> float | None:
+    """The accuracy if there is one, or else the loss, of which less is better; what is no number is no score."""
+    for name, sign in (("accuracy", 1.0), ("loss", -1.0)):
+        value = metrics.get(name)
+        if isinstance(value, int | float) and math.isfinite(value):
+            return sign * value
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +62,9 @@ class Terms:
     so many coordinates. ``min_roster`` is the fewest that make a round, a majority of the registry unless given: a
     client whose policy wants more declines as ``roster``. ``retries`` is what is tried when a participant leaves
     after the sum was published: the same roster again, waited for up to ``patience`` seconds, and then new updates of
-    the others; or, where all policies allow it, the same updates of the others.
+    the others; or, where all policies allow it, the same updates of the others. ``arrival`` is how many seconds a round
+    waits for enough clients to be there. ``folder`` holds the session, and a run that was cut short goes on in it: the
+    last model, the one that ``evaluate_fn`` gives the best ``score``, and those of ``keep_every`` so many rounds.
     """
 
     identity: Identity
@@ -62,6 +77,14 @@ class Terms:
     min_roster: int | None = None
     retries: Retries = Retries.SAME_ROSTER
     patience: float = 60.0
+    arrival: float = 600.0
+    keep_every: int | None = None
+    score: Score = accuracy_or_loss
+
+    def __post_init__(self) -> None:
+        limits.positive("arrival", self.arrival, "so many seconds clients are waited for")
+        if self.keep_every is not None:
+            limits.whole("keep_every", self.keep_every, 1, "models of every so many rounds are kept")
 
     @property
     def least(self) -> int:
@@ -74,19 +97,29 @@ class Terms:
         return least
 
     def open(self, arrays: ArrayRecord) -> Coordinator:
-        """Start a session from these parameters."""
+        """Start a session from these parameters; it is on disk before anybody is greeted."""
         values = {name: array.numpy() for name, array in arrays.items()}
         layout, nonce = Layout.of_arrays(values), os.urandom(HASH_SIZE)
-        session = Session(
+        session = self.session(layout, nonce)
+        idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
+        signature = sign_session(self.identity, session)
+        hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described, signature=signature)
+        coordinator = Coordinator(idle, hello, layout, self.archive(session), self.retries)
+        coordinator.begin()
+        return coordinator
+
+    def session(self, layout: Layout, nonce: bytes) -> Session:
+        """The session of this name for models of this layout."""
+        return Session(
             identifier=run_identifier(nonce, layout.described),
             server_key=self.identity.member.signing_key,
             parameters=Parameters(point=self.point(layout.size), min_roster=self.least),
             registry=self.registry,
         )
-        idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
-        signature = sign_session(self.identity, session)
-        hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described, signature=signature)
-        return Coordinator(idle, hello, layout, Archive(self.folder, session), self.retries)
+
+    def archive(self, session: Session) -> Archive:
+        """The folder, for a session."""
+        return Archive(self.folder, session, self.keep_every)
 
 
 def as_arrays(coordinator: Coordinator) -> ArrayRecord:

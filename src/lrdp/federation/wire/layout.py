@@ -44,6 +44,14 @@ class Layout:
                 )
         return cls(tuple((name, tuple(given.shape)) for name, given in arrays.items()))
 
+    @classmethod
+    def decode(cls, described: bytes) -> Layout:
+        """What ``described`` wrote; raises InvalidInput for anything else."""
+        try:
+            return cls(**_FORMAT.decode(described))
+        except Malformed as problem:
+            raise InvalidInput(f"the names and shapes of a model's parameters cannot be read: {problem}") from None
+
     @cached_property
     def size(self) -> int:
         """Coordinates in all."""

@@ -9,6 +9,7 @@ An exchange is a question of the server and an answer of the client::
     Count         how many are classified correctly, noised and charged  → Counted
     Announcement  this is the sum: sign your tag for it                  → OwnTag
     Closing       these are all tags: is the sum proved?                 → Accepted
+    CanYou        would you train as ordered?                            → Able
 
 and any question → Decline. The integrity protocol's own bytes travel inside as they are.
 """
@@ -57,10 +58,9 @@ class Here:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CatchUp:
-    """What brings a client from where it stands to the round to come.
+    """What brings a client from where it stands to the round to come; ``heads`` of its ledger are handed back.
 
-    ``tags`` end the round before for those who took part in it; ``receipts`` and ``model`` bring up to date those who
-    did not. ``heads`` are the client's own ledger heads, handed back.
+    ``tags`` end the round before for those who took part in it; ``receipts`` and ``model`` are for those who did not.
     """
 
     tags: bytes = b""
@@ -107,10 +107,7 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contributed:
-    """The noised, quantised update with its commitment; the ACCEPT of the round before; and the ledger's head.
-
-    ``trained_from`` is the round whose model the update started from.
-    """
+    """The noised, quantised update with its commitment, from the model of ``trained_from``; ACCEPT; ledger's head."""
 
     trained_from: int
     head: str
@@ -168,18 +165,31 @@ class Accepted:
 
 @dataclass(frozen=True, kw_only=True)
 class Decline:
-    """A constant, never a sentence: what an exception says may be about the data.
-
-    A round that the question ended is accepted all the same.
-    """
+    """A constant, never a sentence, which may be about the data; a round that the question ended is accepted still."""
 
     code: str
     accept: bytes = b""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CanYou:
+    """Would this order be obeyed? Nothing is charged."""
+
+    order: bytes
+    signature: bytes
+    since: CatchUp = field(default_factory=CatchUp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Able:
+    """Yes."""
+
+    accept: bytes = b""
+
+
 Work = Contribute | TrainAhead | HandIn | Count
-Question = Hello | Work | Announcement | Closing
-Ending = Contributed | TrainedAhead | Counted | Accepted | Decline
+Question = Hello | Work | Announcement | Closing | CanYou
+Ending = Contributed | TrainedAhead | Counted | Accepted | Decline | Able
 """Answers that may hold the ACCEPT of the round before."""
 Answer = Here | OwnTag | Ending
 
@@ -216,6 +226,8 @@ _FORMS: Final = {
     b"closing": _Form(Closing, {"tags": RAW}),
     b"accepted": _Form(Accepted, {"accept": RAW}),
     b"declined": _Form(Decline, {"code": _TEXT, "accept": RAW}),
+    b"canyou": _Form(CanYou, {**_ORDER, **_SINCE}, ("since.model",)),
+    b"able": _Form(Able, {"accept": RAW}),
 }
 _WORDS: Final = {form.kind: word for word, form in _FORMS.items()}
 _PREFIXES: Final = Kinds(

@@ -1,0 +1,103 @@
+"""``lrdp model``: what a model file is, which receipt proves it, and how others get it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lrdp.commands.output import AsJson, print_record, say
+from lrdp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lrdp.federation.wire.model_files import KeptModel
+
+model_app = typer.Typer(help="Models: what is in a file, which receipt proves it, and exports.", no_args_is_help=True)
+
+ModelFile = Annotated[Path, typer.Argument(help="A model-….safetensors of a server's folder, or an export of one.")]
+
+
+@model_app.command("show")
+def model_show(path: ModelFile, as_json: AsJson = False) -> None:
+    """Print which round of which session a model is of; its parameters are hashed, and nothing is proved.
+
+    Example: lrdp model show server/model-1f00c3d2a4b5e697-00012.safetensors
+    """
+    print_record(_summary(_read(path)), as_json)
+
+
+@model_app.command("verify")
+def model_verify(
+    path: ModelFile,
+    pin: Annotated[str, typer.Option(help="The registry's hash that you pinned, 64 hexadecimal digits.")],
+    receipts: Annotated[
+        Path | None, typer.Option(help="The session's receipts, or the server's folder (default: the file's folder).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the receipt that proves a model: a quorum accepted the round that led to it; exit code 5 where none does.
+
+    Example: lrdp model verify model.safetensors --receipts server --pin HASH
+    """
+    from lrdp.federation.local.exporting import proved
+
+    kept = _read(path)
+    where = receipts or path.parent
+    step = proved(kept, where / f"receipts-{kept.session[:16]}.txt" if where.is_dir() else where, _pin(pin))
+    print_record({**_summary(kept), "verified": True, "participants": list(step.participants)}, as_json)
+
+
+@model_app.command("export")
+def model_export(
+    out: Annotated[Path, typer.Argument(help="The new file: .safetensors, or .pt for torch.load(weights_only=True).")],
+    path: Annotated[Path | None, typer.Option("--model", help="A model file of a server.")] = None,
+    client: Annotated[
+        Path | None, typer.Option(help="A client's folder: the model that it verified last itself.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a model in another format, with its parameters named as in the task.
+
+    Example: lrdp model export model.pt --client hospital-0
+    """
+    if (path is None) == (client is None):
+        raise InvalidInput("name the model to export: --model FILE of a server, or --client FOLDER; not both.")
+    from lrdp.federation.local.exporting import export, verified_by
+
+    kept = verified_by(client) if client is not None else _read(path or Path())
+    export(kept, out)
+    say(f"Wrote {out}.")
+    print_record(_summary(kept), as_json)
+
+
+def _read(path: Path) -> KeptModel:
+    from lrdp.federation.wire.model_files import read_model
+    from lrdp.federation.wire.requirements import require_torch
+
+    require_torch()
+    return read_model(path)
+
+
+def _summary(kept: KeptModel) -> dict[str, Any]:
+    return {
+        "session": kept.session,
+        "round": kept.round,
+        "tip": kept.tip,
+        "model": kept.digest,
+        "parameters": kept.layout.size,
+        "tensors": len(kept.layout.shapes),
+        "lrdp": kept.version,
+    }
+
+
+def _pin(text: str) -> bytes:
+    from lrdp.integrity import HASH_SIZE
+
+    try:
+        pin = bytes.fromhex(text)
+    except ValueError:
+        pin = b""
+    if len(pin) != HASH_SIZE:
+        raise InvalidInput(f"--pin must be 64 hexadecimal digits, got {text[:80]!r}: it is the registry's SHA-256.")
+    return pin

@@ -1,0 +1,81 @@
+"""Models for whoever uses them: a server's files, and the model that a client verified itself, in other formats."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from lrdp import files
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.federation.client.catching_up import last_verified
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.standing import Standing
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.layout import Layout
+from lrdp.federation.wire.model_files import KeptModel, write_model
+from lrdp.federation.wire.questions import Hello, read_message
+from lrdp.integrity import Verdict, history
+
+
+def verified_by(folder: Path) -> KeptModel:
+    """The model of the last round that the client of this folder verified itself, with its parameters' names."""
+    home = ClientHome(folder=folder)
+    if not home.standing.is_dir():
+        raise InvalidInput(f"{folder} is not the folder of a client that was in a session: there is no model in it.")
+    standing = Standing(home.standing)
+    with standing.locked():
+        state, hello = standing.load(home.identity()), read_message(Frame(standing.agreed() or b""))
+    if state is None or not isinstance(hello, Hello):
+        raise InvalidInput(f"the client in {folder} has no model yet: it has entered no round of a session.")
+    ready = last_verified(state)
+    return KeptModel.at(ready.position, Layout.decode(hello.layout), ready.model)
+
+
+def proved(kept: KeptModel, receipts: Path, pin: bytes) -> history.VerifiedLine:
+    """The receipt whose round led to exactly this model; raises NotVerified where none of those that hold did.
+
+    Guarantees: a quorum of members of the pinned registry accepted that round of that session.
+    """
+    try:
+        with files.opened(receipts) as file:
+            lines = (line.decode("ascii", "replace").strip() for line in files.lines(file, history.LONGEST_LINE))
+            for step in history.walk(lines, pin):
+                place = step.position
+                if (place.model.hex(), place.round, place.tip.hex()) == (kept.digest, kept.round, kept.tip):
+                    return step
+    except OSError as problem:
+        raise InvalidInput(f"{receipts} cannot be read: {problem.strerror}.") from None
+    raise NotVerified(
+        f"no receipt in {receipts} leads to this model of round {kept.round}: the last round's is added once a quorum "
+        f"has accepted it, and the first model has none.",
+        Verdict.MODEL_MISMATCH,
+    )
+
+
+def export(kept: KeptModel, path: Path) -> None:
+    """Write it in the format of the name's ending; raises InvalidInput for one that is not known."""
+    if path.exists():
+        raise InvalidInput(f"{path} exists: nothing was written, so name another file.")
+    if path.suffix not in _FORMATS:
+        raise InvalidInput(
+            f"{path} must end in {' or '.join(_FORMATS)}: other formats, as ONNX, need the model's code as well, so "
+            f"export to .pt, load that into your module, and use torch.onnx.export; nothing was written."
+        )
+    _FORMATS[path.suffix](path, kept)
+
+
+def _write_torch(path: Path, kept: KeptModel) -> None:
+    """A state dict, for ``torch.load(path, weights_only=True)``."""
+    arrays, stream = kept.layout.arrays(kept.vector), io.BytesIO()
+    torch.save({name: torch.from_numpy(values) for name, values in arrays.items()}, stream)
+    try:
+        files.write_new(path, stream.getvalue(), files.OWNER_ONLY)
+    except OSError as problem:
+        raise InvalidInput(f"the model cannot be written to {path}: {problem.strerror}.") from None
+
+
+_FORMATS: Final[Mapping[str, Callable[[Path, KeptModel], None]]] = {".safetensors": write_model, ".pt": _write_torch}

@@ -1,0 +1,68 @@
+"""Before anybody is charged: who can take part? A round that cannot be is not begun."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.nodes import SILENT
+from lrdp.federation.server.run_result import RunEnded
+from lrdp.federation.server.settling import EXHAUSTED
+from lrdp.federation.wire.orders import Order
+from lrdp.federation.wire.questions import Able, Decline
+from lrdp.integrity import Roster
+
+
+class Asking:
+    """Who said yes to which order, and who has nothing left for this run."""
+
+    def __init__(self, coordinator: Coordinator, courier: Courier) -> None:
+        self._coordinator, self._courier = coordinator, courier
+        self._able: set[tuple[str, bytes]] = set()
+        self.exhausted: set[str] = set()
+
+    def heard(self, declined: dict[str, str]) -> None:
+        """What was declined, before work or in answer to it: whoever has nothing left is not asked again."""
+        self.exhausted |= {name for name, code in declined.items() if code in EXHAUSTED}
+
+    def require(self, count: int, besides: Collection[str] = ()) -> None:
+        """Raise RunEnded where fewer than ``count`` members are left that could still come; ``besides`` have paid."""
+        members = self._coordinator.members
+        left = (set(members) - self.exhausted) | set(besides)
+        if len(left) < count:
+            raise RunEnded(
+                f"{len(left)} of {len(members)} members have budget left, and {count} make a round; "
+                f"{', '.join(sorted(self.exhausted))} declined as spent."
+            )
+
+    def roster(self, chosen: Sequence[str], order: Order) -> tuple[list[str], dict[str, str]]:
+        """Those of whom a round can be made, or nobody; and who declined, with the word for it.
+
+        Where some decline, the others may be sent another order than they were asked about: then they are asked again.
+        """
+        names, declined = sorted(chosen), dict[str, str]()
+        while names:
+            said = self.declined(names, order, tuple(names))
+            declined |= said
+            names = [name for name in names if name not in said]
+            if len(names) < self._coordinator.least or not self._coordinator.repetitions.may_be(names, chosen):
+                names = []
+            if not said:
+                break
+        return names, declined
+
+    def declined(self, names: Sequence[str], order: Order, roster: Roster) -> dict[str, str]:
+        """Ask whoever has not said yes to this order yet; who declines, and how."""
+        questions = self._coordinator.can_you(names, order, roster)
+        new = {name: asked for name, asked in questions.items() if (name, asked.signature) not in self._able}
+        answers, declined = self._courier.exchange(new) if new else {}, dict[str, str]()
+        for name, asked in new.items():
+            answer = answers.get(name, SILENT)
+            if isinstance(answer, Able):
+                self._coordinator.reached(name)
+                self._able.add((name, asked.signature))
+            else:
+                declined[name] = answer.code if isinstance(answer, Decline) else "invalid"
+        self.heard(declined)
+        return declined

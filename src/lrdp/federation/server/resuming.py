@@ -1,0 +1,99 @@
+"""Going on: the session that a server left in its folder, taken up where it was saved last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from flwr.app import ArrayRecord
+
+from lrdp.errors import InvalidInput
+from lrdp.federation.server.archive import Archive
+from lrdp.federation.server.chronicle import Chronicle, retold
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.saved_state import STATE_FILE, SavedState, read_state
+from lrdp.federation.server.terms import Terms
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.layout import Layout
+from lrdp.federation.wire.orders import Order
+from lrdp.federation.wire.questions import Hello, read_message
+from lrdp.integrity import Idle, RoundReceipt, Session, keys, states
+
+IDENTITY_FILE: Final = "identity.pem"
+
+
+def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
+    """The session that was cut short in this folder, or else a new one from these parameters.
+
+    Without parameters the session of the folder goes on in any case, and one that was over has more rounds.
+    """
+    state = read_state(terms.folder)
+    if arrays is None and state is None:
+        raise InvalidInput(f"{terms.folder} holds no {STATE_FILE} to go on from: start with the first model's arrays.")
+    if state is None or (arrays is not None and state.progress.over):
+        return terms.open(arrays or ArrayRecord())
+    hello = _hello(state, terms.folder)
+    layout = Layout.decode(hello.layout)
+    if arrays is not None and Layout.of_arrays({name: array.numpy() for name, array in arrays.items()}) != layout:
+        raise InvalidInput(
+            f"{terms.folder} holds an unfinished session of another model, of other names or shapes of parameters: "
+            f"name another folder for a new session; nothing was started."
+        )
+    return _taken_up(terms, state, hello, layout)
+
+
+def _hello(state: SavedState, folder: Path) -> Hello:
+    hello = read_message(Frame(state.hello))
+    if not isinstance(hello, Hello):
+        raise InvalidInput(f"the state in {folder} does not say which session it is of: nothing was started.")
+    return hello
+
+
+def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> Coordinator:
+    session = terms.session(layout, hello.nonce)
+    if session.encode() != hello.session:
+        raise InvalidInput(
+            f"the session in {terms.folder} was opened with another server's key, registry, least roster or rounding "
+            f"than these terms have: go on with those, or name another folder for a new session; nothing was started."
+        )
+    archive = terms.archive(session)
+    kept = archive.models.take(state.round)
+    idle = states.decode_server(state.idle, terms.identity, {"model": kept.vector})
+    if not isinstance(idle, Idle):
+        raise InvalidInput(f"the state in {terms.folder} is not one between rounds: nothing was started.")
+    coordinator = Coordinator(idle, hello, layout, archive, terms.retries)
+    coordinator.go_on(_chronicle(archive, state, idle, session), state.shown, state.progress)
+    return coordinator
+
+
+def _chronicle(archive: Archive, state: SavedState, idle: Idle, session: Session) -> Chronicle:
+    """The history, which must lead exactly to where the state stands: one older than its receipts would fork it."""
+    kept = archive.read_receipts()
+    later = [RoundReceipt.decode(data) for data in state.receipts[max(0, len(kept) - state.written) :]]
+    rounds = retold(session, [*kept, *later])
+    tip = idle.position.tip
+    if rounds:
+        last = rounds[-1]
+        tip = last.position.after(last.receipt.header.digest, last.receipt.header.next_model).tip
+    if len(kept) < state.written or (len(rounds), tip) != (idle.position.round, idle.position.tip):
+        raise InvalidInput(
+            f"{archive.receipts} and the state of the session do not lead to the same place, so one of them was "
+            f"restored or cut: restore both of one moment, or name another folder for a new session."
+        )
+    return Chronicle(rounds, state.places)
+
+
+def terms_of(folder: Path) -> Terms:
+    """The terms of the session in a server's folder, with the key that lies there, as far as the state knows them."""
+    state = read_state(folder)
+    if state is None:
+        raise InvalidInput(f"{folder} holds no {STATE_FILE} to go on from: start with Terms and the first model.")
+    session = Session.decode(_hello(state, folder).session)
+    return Terms(
+        identity=keys.load(folder / IDENTITY_FILE),
+        registry=session.registry,
+        folder=folder,
+        order=Order.decode(state.progress.order.encode()),
+        point=lambda _size: session.parameters.point,
+        min_roster=session.parameters.min_roster,
+    )

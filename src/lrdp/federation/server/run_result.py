@@ -1,0 +1,78 @@
+"""How a run ends: with all of its rounds, or for a reason; and never without a verified round in silence."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Result
+
+from lrdp.errors import LrdpError, NoVerifiedRound
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.round_report import RoundReport
+from lrdp.federation.server.terms import EvaluateFunction, Score, as_arrays
+
+REPLY_SECONDS: Final = 1800.0
+"""How long replies are waited for, unless ``timeout`` says otherwise: training takes its time."""
+_FLOWER_LOG: Final = logging.getLogger("flwr")
+
+
+class RunEnded(LrdpError):
+    """No round can be made any more: the run ends here, with the last verified model."""
+
+
+@dataclass(repr=False)
+class RunResult(Result):
+    """Flower's result; ``reason`` says why the run ended before all of its rounds, and is empty where it did not."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Evaluates models by the server's own data, and keeps the best of those that were verified."""
+
+    coordinator: Coordinator
+    evaluate: EvaluateFunction | None
+    score: Score
+
+    def __call__(self, number: int, arrays: ArrayRecord, *, verified: bool) -> MetricRecord | None:
+        """What ``evaluate_fn`` says of the model after the attempt of this number."""
+        found = self.evaluate(number, arrays) if self.evaluate is not None else None
+        score = self.score(found) if found is not None and verified else None
+        best = self.coordinator.progress.score
+        if score is not None and math.isfinite(score) and (best is None or score > best):
+            self.coordinator.note(best=self.coordinator.round, score=score)
+        return found
+
+
+def public_metrics(found: MetricRecord | None) -> dict[str, float]:
+    """The plain numbers among what the server's evaluation found."""
+    return {name: value for name, value in (found or {}).items() if isinstance(value, int | float)}
+
+
+def told(coordinator: Coordinator, report: RoundReport) -> None:
+    """One line in Flower's log, which `flwr run --stream` shows, and one in ``rounds.jsonl``."""
+    _FLOWER_LOG.info(report.line)
+    coordinator.archive.append_report(report)
+
+
+def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> RunResult:
+    """Bring home the last ACCEPTs, so that the last receipt has its quorum too; then the model, and why it ended.
+
+    Raises:
+        NoVerifiedRound: where there is none, so that nobody takes the first model for a trained one.
+    """
+    courier.close()
+    coordinator.note(over=not result.reason)
+    if not coordinator.round:
+        reason = result.reason or "no attempt could be proved; the log and rounds.jsonl say why."
+        raise NoVerifiedRound(f"the run ended without a verified round, so there is no model to return: {reason}")
+    result.arrays = as_arrays(coordinator)
+    if result.reason:
+        _FLOWER_LOG.warning("The run ends with the model of round %d: %s", coordinator.round, result.reason)
+    return result

@@ -1,0 +1,132 @@
+"""What a server goes on from after its death: one file, written as a whole and last, with public values only.
+
+Everything else in the folder is written *before* the state that speaks of it: the model, then the state. A server that
+dies in between finds the state before, which is whole as well, and repeats at most one round. Receipts are added to
+their file once they have their quorum, so that file may be ahead of the state and is never behind it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from lrdp import files
+from lrdp.errors import InvalidInput
+from lrdp.federation.server.chronicle import Place
+from lrdp.federation.server.repetitions import ShownSum
+
+STATE_FILE: Final = "session.state"
+_LABEL: Final = "lrdp server state/v1"
+_MOST_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a run has come: ``tried`` attempts ended; ``over`` once all that were asked for were made.
+
+    ``best`` is the round whose model scored ``score``. ``order`` is what was asked for. ``waiting`` are updates trained
+    ahead, by the round they were trained from; ``shown`` are those in a sum that was published and not proved.
+    """
+
+    tried: int = 0
+    over: bool = False
+    best: int | None = None
+    score: float | None = None
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+    order: str = "{}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedState:
+    """``hello`` opened the session, and ``idle`` is the protocol's own state after ``round`` rounds.
+
+    ``written`` receipts lie in their file, and ``receipts`` are those after them.
+    """
+
+    hello: bytes
+    round: int
+    idle: bytes
+    written: int
+    receipts: tuple[bytes, ...]
+    places: Mapping[str, Place]
+    shown: tuple[ShownSum, ...]
+    progress: Progress
+
+    def encode(self) -> bytes:
+        """A checksum, and JSON."""
+        record = {
+            "label": _LABEL,
+            "hello": self.hello.hex(),
+            "round": self.round,
+            "idle": self.idle.hex(),
+            "written": self.written,
+            "receipts": [receipt.hex() for receipt in self.receipts],
+            "places": {name: asdict(place) for name, place in self.places.items()},
+            "shown": [asdict(one) for one in self.shown],
+            "progress": asdict(self.progress),
+        }
+        body = json.dumps(record, separators=(",", ":")).encode("ascii")
+        return sha256(body).hexdigest().encode() + b"\n" + body + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> SavedState:
+        """What ``encode`` wrote; raises InvalidInput for anything else."""
+        checksum, _, body = data.partition(b"\n")
+        if sha256(body[:-1]).hexdigest().encode() != checksum:
+            raise InvalidInput("its checksum does not hold")
+        try:
+            record = json.loads(body)
+            if record.pop("label") != _LABEL:
+                raise InvalidInput("it is of another version")
+            return cls(
+                hello=bytes.fromhex(record["hello"]),
+                round=int(record["round"]),
+                idle=bytes.fromhex(record["idle"]),
+                written=int(record["written"]),
+                receipts=tuple(map(bytes.fromhex, record["receipts"])),
+                places={name: Place(**place) for name, place in record["places"].items()},
+                shown=tuple(map(_shown, record["shown"])),
+                progress=_progress(record["progress"]),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise InvalidInput("it is no state of a server of this version") from None
+
+
+def _shown(record: Mapping[str, Any]) -> ShownSum:
+    return ShownSum(**{**record, "roster": tuple(record["roster"]), "silent": tuple(record["silent"])})
+
+
+def _progress(record: Mapping[str, Any]) -> Progress:
+    return Progress(**{**record, "shown": tuple(record["shown"])})
+
+
+def write_state(folder: Path, state: SavedState) -> None:
+    """Durable once it returns, in place of the state before."""
+    try:
+        files.replace(folder / STATE_FILE, state.encode(), files.OWNER_ONLY)
+    except OSError as problem:
+        raise InvalidInput(
+            f"the state of the session cannot be written to {folder / STATE_FILE}: {problem.strerror}; a server that "
+            f"cannot keep what was paid for does not go on."
+        ) from None
+
+
+def read_state(folder: Path) -> SavedState | None:
+    """The state that was written last; None where there never was one."""
+    path = folder / STATE_FILE
+    try:
+        return SavedState.decode(files.read(path, _MOST_BYTES))
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise InvalidInput(f"the state in {path} cannot be read: {problem.strerror}.") from None
+    except InvalidInput as problem:
+        raise InvalidInput(
+            f"{path} cannot be gone on from, for {problem}: restore it, or name another folder for a new session; "
+            f"nothing was started."
+        ) from None

@@ -1,0 +1,115 @@
+"""A model file is tied to the receipt that proves it, and can be had in the formats that people use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from federation.worlds import World, world
+from lrdp.cli import app
+from lrdp.errors import InvalidInput, LrdpError, NotVerified
+from lrdp.federation.wire.model_files import read_model
+from lrdp.integrity import model_hash
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> World:
+    made = world(tmp_path_factory.mktemp("models"), 3)
+    made.run(2)
+    return made
+
+
+def last_model(place: World) -> Path:
+    (path,) = place.consortium.server_folder.glob("model-*.safetensors")
+    return path
+
+
+def called(*words: object) -> dict[str, object]:
+    done = CliRunner().invoke(app, ["model", *map(str, words), "--json"], catch_exceptions=True)
+    if done.exception is not None:
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+def test_a_file_is_proved_by_the_receipt_of_its_round(place: World) -> None:
+    pin, path = place.consortium.registry().digest.hex(), last_model(place)
+    shown = called("show", path)
+    assert (shown["round"], shown["parameters"], shown["tensors"]) == (2, 10, 2)
+    proved = called("verify", path, "--pin", pin)
+    assert proved["verified"] is True
+    assert proved["participants"] == place.names
+    position = place.audit().position
+    assert position is not None
+    assert (proved["model"], proved["tip"]) == (position.model.hex(), position.tip.hex())
+    assert called("verify", path, "--pin", pin, "--receipts", place.consortium.server_folder)["verified"] is True
+
+
+def test_another_model_under_the_same_words_is_not(place: World, tmp_path: Path) -> None:
+    """Whoever forges a file writes the right hash for the wrong parameters, or their own hash into the words."""
+    pin, path = place.consortium.registry().digest.hex(), last_model(place)
+    kept, forged = read_model(path), tmp_path / path.name
+    receipts = ("--receipts", place.consortium.server_folder)
+    about = {"session": kept.session, "round": "2", "tip": kept.tip, "layout": kept.layout.described.hex()}
+    arrays = kept.layout.arrays(kept.vector + np.float32(0.5))
+    tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+    save_file(tensors, forged, {**about, "model": kept.digest})
+    with pytest.raises(InvalidInput, match="damaged or was changed"):
+        called("verify", forged, "--pin", pin, *receipts)
+    save_file(tensors, forged, {**about, "model": model_hash(kept.layout.flat(arrays)).hex()})
+    with pytest.raises(NotVerified, match=r"no receipt in .* leads to this model"):
+        called("verify", forged, "--pin", pin, *receipts)
+    with pytest.raises(NotVerified, match="pinned is"):
+        called("verify", path, "--pin", "00" * 32)
+
+
+def test_a_hospital_exports_the_model_that_it_verified_itself(place: World, tmp_path: Path) -> None:
+    server = read_model(last_model(place))
+    for name in place.names:
+        out = tmp_path / f"{name}.safetensors"
+        called("export", out, "--client", place.consortium.client(name).folder)
+        own = read_model(out)
+        assert (own.digest, own.round, own.tip) == (server.digest, 2, server.tip)
+        assert set(load_file(out)) == {"weight", "bias"}
+
+
+def test_what_is_exported_for_torch_is_a_state_dict_of_plain_weights(place: World, tmp_path: Path) -> None:
+    out = tmp_path / "model.pt"
+    called("export", out, "--model", last_model(place))
+    found = torch.load(out, weights_only=True)
+    torch.nn.Linear(4, 2).load_state_dict(found)
+    kept = read_model(last_model(place))
+    np.testing.assert_array_equal(found["weight"].numpy(), kept.layout.arrays(kept.vector)["weight"])
+    with pytest.raises(InvalidInput, match="exists: nothing was written"):
+        called("export", out, "--model", last_model(place))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], tuple[object, ...]], str]] = {
+    "a folder": (lambda folder: ("show", folder), "cannot be read: "),
+    "nothing": (lambda folder: ("show", folder / "absent"), "cannot be read: "),
+    "other bytes": (lambda folder: ("show", folder / "bytes"), "is no safetensors file"),
+    "no session": (lambda folder: ("show", folder / "bare"), "does not say which round"),
+    "onnx": (lambda folder: ("export", folder / "m.onnx", "--model", folder / "good"), "torch.onnx.export"),
+    "both": (lambda folder: ("export", folder / "m.pt", "--model", folder, "--client", folder), "not both"),
+    "no client": (lambda folder: ("export", folder / "m.pt", "--client", folder), "not the folder of a client"),
+    "a short pin": (lambda folder: ("verify", folder / "good", "--pin", "ab"), "64 hexadecimal digits"),
+    "no receipts": (lambda folder: ("verify", folder / "good", "--pin", "ab" * 32), "cannot be read: "),
+    "no place": (lambda folder: ("export", folder / "x" / "m.pt", "--model", folder / "good"), "cannot be written"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_or_written_is_said_in_one_sentence(place: World, tmp_path: Path, case: str) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff" * 100)
+    save_file({"weight": torch.zeros(2)}, tmp_path / "bare")
+    (tmp_path / "good").write_bytes(last_model(place).read_bytes())
+    words, sentence = REFUSED[case]
+    with pytest.raises(LrdpError, match=sentence) as refused:
+        called(*words(tmp_path))
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,122 @@
+"""Before anybody is charged the server asks who can take part; where too few can, the run ends with its last model."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from flwr.app import Message
+
+from federation.hostile import Stage
+from federation.worlds import TRAINING, World, world
+from lrdp.errors import NoVerifiedRound
+from lrdp.federation import Order
+from lrdp.federation.client.standing import MOST_ORDERS_PER_ROUND
+from lrdp.federation.wire.flower import from_message
+from lrdp.federation.wire.questions import Able, CanYou, Decline, Work, read_message
+from lrdp.federation.wire.signing import sign_order
+
+SHORT = replace(TRAINING, rounds=2)
+
+
+def charges(place: World) -> list[int]:
+    return [len(place.books(name).charges.states) for name in place.names]
+
+
+def test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_last_model_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = world(tmp_path, 3, trainings={"hospital-1": SHORT})
+    with caplog.at_level(logging.INFO, "flwr"):
+        result = place.run(5)
+    assert charges(place) == [2] * 3
+    assert [report.verified for report in place.reports] == [True, True, False]
+    assert place.reports[2].declined == {"hospital-1": "budget"}
+    assert "nobody was charged" in place.reports[2].problem
+    assert result.reason.startswith("2 of 3 members have budget left, and 3 make a round; hospital-1")
+    assert any(array.numpy().any() for array in result.arrays.values())
+    # Every receipt has its quorum, the last one too.
+    found = place.audit()
+    assert (found.failure, found.rounds) == (None, 2)
+    lines = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    assert sum(line.startswith("round 1 · 3 took part · verified") for line in lines) == 1
+    assert any("declined: hospital-1 (budget)" in line for line in lines)
+    assert lines[-1].startswith("The run ends with the model of round 2: 2 of 3 members")
+    logged = [json.loads(line) for line in (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()]
+    assert [record["verified"] for record in logged] == [True, True, False]
+
+
+def test_all_are_spent_at_once_which_is_the_normal_end(tmp_path: Path) -> None:
+    place = world(tmp_path, 3, trainings=dict.fromkeys(["hospital-0", "hospital-1", "hospital-2"], SHORT))
+    result = place.run(9)
+    assert place.audit().rounds == 2
+    assert len(place.reports) == 3
+    assert result.reason.startswith("0 of 3 members")
+
+
+def test_a_run_without_a_verified_round_says_so_and_returns_nothing(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    with pytest.raises(NoVerifiedRound, match="so there is no model to return") as ended:
+        place.run(2, order=Order(noise_multiplier=0.01))
+    assert ended.value.exit_code == 5
+    assert charges(place) == [0] * 3
+
+
+def test_everybody_is_asked_once_in_a_round(tmp_path: Path) -> None:
+    asked: Counter[tuple[int, bytes]] = Counter()
+
+    def count(message: Message) -> Message:
+        question = read_message(from_message(message))
+        if isinstance(question, CanYou):
+            asked[message.metadata.dst_node_id, question.signature] += 1
+        return message
+
+    place = world(tmp_path, 4, before=count, trainings={"hospital-2": SHORT})
+    place.run(4)
+    assert set(asked.values()) == {1}
+    assert sorted(Counter(node for node, _ in asked).items()) == [(1, 4), (2, 4), (3, 3), (4, 4)]
+
+
+def question(stage: Stage, order: Order) -> CanYou:
+    position, asked = stage.coordinator._idle.position, order.encode()
+    return CanYou(order=asked, signature=sign_order(stage.coordinator._idle.identity, position, asked))
+
+
+def test_the_answer_is_the_refusal_that_the_work_would_meet_and_nothing_is_charged(settled: Stage) -> None:
+    name = settled.names[0]
+    before = len(settled.world.books(name).charges.states)
+    assert isinstance(settled.ask(question(settled, Order()), name), Able)
+    for order, code in ((Order(noise_multiplier=0.01), "noise"), (Order(steps=4), "steps")):
+        answer = settled.ask(question(settled, order), name)
+        assert isinstance(answer, Decline)
+        assert answer.code == code
+    unsigned = replace(question(settled, Order()), signature=bytes(64))
+    forged = settled.ask(unsigned, name)
+    assert isinstance(forged, Decline)
+    assert forged.code == "server-sig"
+    assert len(settled.world.books(name).charges.states) == before
+
+
+def test_a_server_cannot_try_orders_until_it_knows_the_budget(settled: Stage) -> None:
+    name = settled.names[1]
+    codes = [settled.ask(question(settled, Order(steps=1, noise_multiplier=50.0 + n)), name) for n in range(9)]
+    said = [type(answer).__name__ for answer in codes]
+    assert said == ["Able"] * MOST_ORDERS_PER_ROUND + ["Decline"] * (9 - MOST_ORDERS_PER_ROUND)
+    assert {answer.code for answer in codes if isinstance(answer, Decline)} == {"recharge"}
+
+
+def test_no_work_is_sent_to_whoever_would_decline_it(tmp_path: Path) -> None:
+    worked: Counter[int] = Counter()
+
+    def count(message: Message) -> Message:
+        worked[message.metadata.dst_node_id] += isinstance(read_message(from_message(message)), Work)
+        return message
+
+    place = world(tmp_path, 4, before=count, trainings={"hospital-3": SHORT})
+    place.run(4)
+    assert [worked[node] for node in (1, 2, 3, 4)] == [4, 4, 4, 2]
+    assert place.books("hospital-3").refusals.by_reason

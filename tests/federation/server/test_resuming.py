@@ -1,0 +1,303 @@
+"""A server that is killed goes on in the same session with the same chain, and nobody pays twice for a round."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from flwr.app import ArrayRecord, MetricRecord
+
+from federation.test_retries import Watch
+from federation.worlds import TRAINING, World, initial, world
+from lrdp import files
+from lrdp.errors import InvalidInput
+from lrdp.federation import BufferedAverage, Order, RoundReport, VerifiedAverage
+from lrdp.federation.server import archive
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.resuming import terms_of
+from lrdp.federation.server.saved_state import STATE_FILE, read_state
+from lrdp.federation.wire.model_files import read_model
+
+LONG = replace(TRAINING, rounds=60)
+WRITES_IN_A_ROUND = 9
+"""State and heads before the sum is shown; model, heads and state after it is proved; a receipt and a report."""
+
+
+class Killed(BaseException):
+    """The power is gone: nothing that would tidy up may catch it as an error."""
+
+
+class Power:
+    """Goes off at the ``last`` write in a folder: before it counts, or right after."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.left, self.after = folder, 0, False
+        beside, append = files._beside, archive._append
+
+        @contextmanager
+        def guarded(path: Path, mode: int, publish: Callable[[str, Path], None]) -> Iterator[object]:
+            with beside(path, mode, publish) as file:
+                yield file
+                self.spend(path, before=True)
+            self.spend(path, before=False)
+
+        def torn(path: Path, line: str) -> None:
+            try:
+                self.spend(path, before=True)
+            except Killed:
+                path.write_text((path.read_text() if path.exists() else "") + line[: len(line) // 2])
+                raise
+            append(path, line)
+            self.spend(path, before=False)
+
+        monkeypatch.setattr(files, "_beside", guarded)
+        monkeypatch.setattr(archive, "_append", torn)
+
+    def spend(self, path: Path, *, before: bool) -> None:
+        if path.parent != self.folder or before is self.after:
+            return
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+def charges(place: World) -> list[int]:
+    return [len(place.books(name).charges.states) for name in place.names]
+
+
+def receipts_files(place: World) -> list[Path]:
+    return list(place.consortium.server_folder.glob("receipts-*.txt"))
+
+
+def test_a_server_killed_at_any_write_goes_on_in_the_same_chain_and_nobody_pays_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = world(tmp_path, 3, trainings=dict.fromkeys(["hospital-0", "hospital-1", "hospital-2"], LONG))
+    place.run(1)
+    state = read_state(place.consortium.server_folder)
+    assert state is not None
+    power = Power(place.consortium.server_folder, monkeypatch)
+    killed = 0
+    for power.after in (False, True):
+        for write in range(1, WRITES_IN_A_ROUND + 4):
+            power.left = write
+            with pytest.raises(Killed):
+                VerifiedAverage.resume(place.consortium.server_folder).start(place.grid, num_rounds=50, timeout=5)
+            killed += 1
+    power.left = 0
+    rounds = read_state(place.consortium.server_folder).progress.tried + 1  # type: ignore[union-attr]
+    result = VerifiedAverage.resume(place.consortium.server_folder).start(place.grid, num_rounds=rounds, timeout=5)
+    found = place.audit()
+    assert killed == 2 * (WRITES_IN_A_ROUND + 3)
+    assert len(receipts_files(place)) == 1
+    assert found.failure is None
+    assert found.rounds > 4
+    assert found.participants == dict.fromkeys(place.names, found.rounds)
+    # Each was charged once for each round: what a dead server had asked for was answered from the outbox.
+    assert charges(place) == [found.rounds] * 3
+    for line in (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines():
+        assert json.loads(line)["verified"]
+    ended = read_state(place.consortium.server_folder)
+    assert ended is not None
+    assert ended.hello == state.hello
+    (last,) = place.consortium.server_folder.glob("model-*.safetensors")
+    assert found.position is not None
+    assert read_model(last).digest == found.position.model.hex()
+    assert {name: array.numpy().tolist() for name, array in result.arrays.items()} == {
+        name: values.tolist() for name, values in read_model(last).layout.arrays(read_model(last).vector).items()
+    }
+
+
+def test_control_a_server_that_forgot_its_state_starts_another_chain(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    place.run(1)
+    (place.consortium.server_folder / STATE_FILE).unlink()
+    place.run(1)
+    assert len(receipts_files(place)) == 2
+
+
+KILL = """
+import os, signal, sys
+from pathlib import Path
+from federation.worlds import World, initial, reopened
+
+place = reopened(Path(sys.argv[1]), 3)
+
+
+def killed(number, arrays):
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+place.strategy().start(place.grid, initial(), num_rounds=3, timeout=5, evaluate_fn=killed)
+"""
+
+
+def test_the_same_script_again_after_kill_9_makes_the_rounds_that_were_left(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    ended = subprocess.run([sys.executable, "-c", KILL, str(tmp_path)], capture_output=True, check=False)
+    assert ended.returncode == -9, ended.stderr.decode()
+    assert charges(place) == [2] * 3
+    place.run(3)
+    assert [report.model for report in place.reports] == [2]
+    assert charges(place) == [3] * 3
+    assert len(receipts_files(place)) == 1
+    assert place.audit().rounds == 3
+    place.run(3)  # that one was over: this is a session of its own
+    assert len(receipts_files(place)) == 2
+
+
+def test_a_sum_that_was_published_is_not_forgotten_with_the_server(tmp_path: Path) -> None:
+    """Else those who are left would be asked for the same updates again, and their difference would be the leaver's."""
+    watch = Watch()
+    place = watch.world(tmp_path)
+
+    def dying(coordinator: Coordinator, courier: Courier, _report: RoundReport) -> RoundReport:
+        announcement, names = coordinator.announce()
+        courier.exchange(dict.fromkeys(names, announcement))
+        raise Killed
+
+    strategy = VerifiedAverage(place.strategy(patience=0.0)._terms, settle=dying)
+    with pytest.raises(Killed):
+        strategy.start(place.grid, initial(), num_rounds=2, timeout=5)
+    place.grid.nodes[4].present = False
+    place.run(2, patience=0.0)
+    assert charges(place) == [3, 3, 3, 1]  # one for what was shown in vain, and one for each round
+    assert [report.participants for report in place.reports] == [tuple(place.names[:3])] * 2
+    assert place.audit().failure is None
+    assert watch.updates[4][0].tolist() not in watch.differences()
+
+
+def test_a_buffer_that_waits_is_not_trained_again_after_the_servers_death(tmp_path: Path) -> None:
+    place = world(tmp_path, 4, trainings=dict.fromkeys([f"hospital-{n}" for n in range(4)], LONG))
+    terms = place.strategy(min_roster=3, patience=0.0)._terms
+
+    def dies(report: RoundReport) -> None:
+        if report.model == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        BufferedAverage(terms, buffer=3, observe=dies).start(place.grid, initial(), num_rounds=4, timeout=5)
+    before = sum(charges(place))
+    waiting = read_state(place.consortium.server_folder).progress.waiting  # type: ignore[union-attr]
+    assert waiting
+    BufferedAverage(terms, buffer=3, observe=place.reports.append).start(place.grid, num_rounds=4, timeout=5)
+    assert place.audit().rounds == 4
+    assert len(receipts_files(place)) == 1
+    # 2 buffers of 3 are left; of their 6 updates those that waited were paid for before, and one may wait at the end.
+    assert sum(charges(place)) - before <= 2 * 3 - len(waiting) + 1
+
+
+def test_a_buffer_whose_sum_was_shown_is_tried_again_as_it_was_after_the_servers_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(leaver=0)
+    place = watch.world(tmp_path, 4)
+    terms = place.strategy(min_roster=3)._terms
+
+    def dies(*_: object) -> str:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Coordinator, "tag", dies)
+        with pytest.raises(Killed):
+            BufferedAverage(terms, buffer=3).start(place.grid, initial(), num_rounds=1, timeout=5)
+    assert len(watch.sums) == 1
+    BufferedAverage(terms, buffer=3, observe=place.reports.append).start(place.grid, num_rounds=1, timeout=5)
+    assert [report.verified for report in place.reports] == [True]
+    first, second = watch.sums.values()
+    assert first.tolist() == second.tolist()
+    assert charges(place) == [1] * 4
+
+
+def test_damaged_receipts_are_refused_and_an_unfinished_line_of_them_is_cut_off(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    place.run(1)
+    (receipts,) = receipts_files(place)
+    whole = receipts.read_bytes()
+    for damaged in (whole[:-9] + b"\n", whole.replace(b"\n", b"\nxyz\n", 1), b"00\n"):
+        receipts.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match="must be restored"):
+            VerifiedAverage.resume(place.consortium.server_folder).start(place.grid, num_rounds=2)
+    receipts.write_bytes(whole + whole[:99])
+    VerifiedAverage.resume(place.consortium.server_folder).start(place.grid, num_rounds=1)
+    assert receipts.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", ["cut", "foreign", "checksum", "older"])
+def test_a_damaged_or_foreign_state_is_refused_in_one_sentence(tmp_path: Path, damage: str) -> None:
+    place = world(tmp_path, 3)
+    folder = place.consortium.server_folder
+    state = folder / STATE_FILE
+    place.strategy()._terms.open(initial())
+    older = state.read_bytes()
+    if damage == "older":
+        model = next(folder.glob("model-*.safetensors"))
+        kept = model.read_bytes()
+        state_of = state.read_bytes()
+        place.run(1)
+        state.write_bytes(state_of)
+        model.write_bytes(kept)
+        reason = "do not lead to the same place"
+    else:
+        data = {"cut": older[:-30], "foreign": b"hello\n", "checksum": older.replace(b'"written":0', b'"written":1')}
+        state.write_bytes(data[damage])
+        reason = "cannot be gone on from"
+    with pytest.raises(InvalidInput, match=reason) as refused:
+        VerifiedAverage.resume(folder).start(place.grid, num_rounds=2)
+    assert "\n" not in str(refused.value)
+    state.write_bytes(older)
+
+
+def test_a_state_of_other_terms_or_another_model_is_refused(tmp_path: Path) -> None:
+    place = world(tmp_path, 4)
+    place.strategy()._terms.open(initial())
+    with pytest.raises(InvalidInput, match="another server's key, registry, least roster or rounding"):
+        place.run(1, min_roster=4)
+    other = ArrayRecord(dict(list(initial().items())[:1]))
+    with pytest.raises(InvalidInput, match="unfinished session of another model"):
+        place.strategy().start(place.grid, other, num_rounds=1)
+    with pytest.raises(InvalidInput, match=f"holds no {STATE_FILE}"):
+        terms_of(tmp_path)
+    assert charges(place) == [0] * 4
+
+
+def test_the_state_holds_no_secret_and_is_its_owners(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    place.run(1)
+    folder = place.consortium.server_folder
+    identity = place.consortium.server_identity()
+    for path in [folder / STATE_FILE, *folder.glob("model-*")]:
+        assert path.stat().st_mode & 0o777 == 0o600
+        data = path.read_bytes()
+        for secret in (identity.signing_secret, identity.agreement_secret):
+            assert secret not in data
+            assert secret.hex().encode() not in data
+
+
+def test_the_last_and_the_best_model_are_kept_and_every_so_many_if_asked(tmp_path: Path) -> None:
+    place = world(tmp_path, 3)
+    scores = {1: 0.25, 2: 0.75, 3: 0.5, 4: float("nan"), 5: 0.5}
+
+    def evaluate(number: int, _arrays: ArrayRecord) -> MetricRecord | None:
+        return MetricRecord({"accuracy": scores[number]}) if number else None
+
+    strategy = place.strategy(order=Order(steps=1), keep_every=4)
+    strategy.start(place.grid, initial(), num_rounds=5, timeout=5, evaluate_fn=evaluate)
+    kept = sorted(path.stem[-5:] for path in place.consortium.server_folder.glob("model-*.safetensors"))
+    assert kept == ["00002", "00004", "00005"]
+    lines = (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [record["metrics"]["accuracy"] for record in records] == [0.25, 0.75, 0.5, None, 0.5]
+    assert [record["verified"] for record in records] == [True] * 5
+    allowed = {
+        "declined", "metrics", "model", "participants", "problem", "seconds", "session", "staleness", "verified"
+    }  # fmt: skip
+    assert set(records[0]) == allowed
