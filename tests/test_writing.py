@@ -66,7 +66,8 @@ def writers(tree):
         if not isinstance(node, ast.Call):
             continue
         name = called(node)
-        first = node.args[0] if node.args else None
+        place = 1 if is_of(node, "torch") else 0  # torch's save is told what, and then where
+        where = node.args[place] if len(node.args) > place else None
         if (
             (name == "open" and opens_to_write(node))
             or name in OPENING | WRITING
@@ -74,7 +75,7 @@ def writers(tree):
             or (
                 name in HANDED
                 and (is_of(node, "np") or is_of(node, "torch") or name not in {"save", "dump"})
-                and getattr(first, "id", "") not in known
+                and getattr(where, "id", "") not in known
             )
         ):
             yield name, node.lineno

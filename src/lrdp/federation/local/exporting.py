@@ -70,8 +70,9 @@ def export(kept: KeptModel, path: Path) -> None:
 
 def _write_torch(path: Path, kept: KeptModel) -> None:
     """A state dict, for ``torch.load(path, weights_only=True)``."""
-    arrays, stream = kept.layout.arrays(kept.vector), io.BytesIO()
-    torch.save({name: torch.from_numpy(values) for name, values in arrays.items()}, stream)
+    stream = io.BytesIO()
+    tensors = {name: torch.from_numpy(values) for name, values in kept.layout.arrays(kept.vector).items()}
+    torch.save(tensors, stream)
     try:
         files.write_new(path, stream.getvalue(), files.OWNER_ONLY)
     except OSError as problem:

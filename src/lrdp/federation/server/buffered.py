@@ -61,7 +61,7 @@ class BufferedAverage:
         """
         limits.whole("buffer", self._buffer, self._terms.least, "fewer make no round of this session")
         coordinator = opened(self._terms, initial_arrays)
-        coordinator.note(order=self._terms.order.encode().decode())
+        coordinator.note(order=self._terms.order.encode().hex())
         workshop = Workshop(grid, coordinator, self._terms, timeout)
         judge, result = Judge(coordinator, evaluate_fn, self._terms.score), RunResult()
         try:

@@ -93,7 +93,7 @@ def terms_of(folder: Path) -> Terms:
         identity=keys.load(folder / IDENTITY_FILE),
         registry=session.registry,
         folder=folder,
-        order=Order.decode(state.progress.order.encode()),
+        order=Order.decode(bytes.fromhex(state.progress.order)) if state.progress.order else Order(),
         point=lambda _size: session.parameters.point,
         min_roster=session.parameters.min_roster,
     )

@@ -28,8 +28,9 @@ _MOST_BYTES: Final = 256 << 20
 class Progress:
     """How far a run has come: ``tried`` attempts ended; ``over`` once all that were asked for were made.
 
-    ``best`` is the round whose model scored ``score``. ``order`` is what was asked for. ``waiting`` are updates trained
-    ahead, by the round they were trained from; ``shown`` are those in a sum that was published and not proved.
+    ``best`` is the round whose model scored ``score``. ``order`` is what was asked for, in hexadecimal. ``waiting`` are
+    updates trained ahead, by the round they were trained from; ``shown`` are those in a sum that was published and not
+    proved.
     """
 
     tried: int = 0
@@ -38,7 +39,7 @@ class Progress:
     score: float | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
-    order: str = "{}"
+    order: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,7 +110,7 @@ class VerifiedAverage(Strategy):
         courier = Courier(grid, coordinator, timeout)
         self._running = run = _Run(coordinator, courier, Asking(coordinator, courier), order)
         judge = Judge(coordinator, evaluate_fn, self._terms.score)
-        coordinator.note(order=order.encode().decode())
+        coordinator.note(order=order.encode().hex())
         self.summary()
         result = RunResult(arrays=as_arrays(coordinator))
         if not coordinator.progress.tried:
