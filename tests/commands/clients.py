@@ -7,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from ledger.worlds import round_trip
+from lrdp.commands.accounting import plan
 from lrdp.commands.init import init
 from lrdp.commands.ledger import ledger_app, statement
 from lrdp.errors import LrdpError
@@ -15,6 +16,7 @@ from lrdp.ledger.starting import Home
 
 app = typer.Typer()
 app.command()(init)
+app.command()(plan)
 app.command()(statement)
 app.add_typer(ledger_app, name="ledger")
 

@@ -53,3 +53,32 @@ def test_a_name_that_no_registry_takes_is_refused_before_the_budget_is_opened(tm
     client.home.policy.write_text(text)
     client.run("init", *folder(client), code=2)
     assert not client.home.ledger.exists()
+
+
+def test_a_plan_becomes_a_policy_and_a_budget_that_lasts_as_long_as_was_promised(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    sizes = ("-n", "3000", "-b", "24", "--rounds", "4", "--local-steps", "7", "--epsilon", "2", "--delta", "1e-5")
+    planned = client.json("plan", *sizes, "--write", str(client.home.policy), "--client", "hospital-a")
+    policy = read_policy(client.home.policy)
+    best = planned["recommended"]
+    assert isinstance(best, dict)
+    assert (best["mechanism"], best["accountant"]) == ("truncated-poisson", "pld"), "the default where it is quietest"
+    assert policy.mechanism.costliest.noise_multiplier == best["noise_multiplier"]
+    assert planned["rounds_promised"] == best["rounds_affordable"]
+    assert client.json("init", *folder(client))["rounds"] == planned["rounds_promised"]
+    for number in range(best["rounds_affordable"]):
+        client.train(number)
+    with pytest.raises(LrdpError) as caught:
+        client.train(99)
+    assert caught.value.exit_code == 3
+    assert "already" in client.run("plan", *sizes, "--write", str(client.home.policy), code=2)
+
+
+def test_init_makes_the_policy_that_is_asked_for(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    asked = ("--mechanism", "truncated-poisson", "--accountant", "pld", "--rounds", "3", "--local-steps", "5")
+    made = client.json("init", *folder(client), *asked)
+    assert made["rounds"] == 3
+    text = client.home.policy.read_text()
+    for line in ('sampling = "truncated-poisson"', 'accountant = "pld"', "cap = 128", "max_dataset_size = 5000"):
+        assert line in text.splitlines()

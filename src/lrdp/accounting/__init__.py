@@ -38,7 +38,7 @@ from lrdp.accounting.mechanisms import (
     TruncatedPoissonGaussian,
     costliest_of,
 )
-from lrdp.accounting.planning import Option, Plan, Training, options, recipes
+from lrdp.accounting.planning import Option, Plan, Recipe, Training, options, recipes
 
 __all__ = [
     "CLIP_HEADROOM",
@@ -63,6 +63,7 @@ __all__ = [
     "PldAccountant",
     "PoissonGaussian",
     "PrivacySpent",
+    "Recipe",
     "RenyiAccountant",
     "RenyiOrders",
     "ReservedSlots",

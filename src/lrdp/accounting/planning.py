@@ -6,8 +6,9 @@ which cannot promise that and is shown as the baseline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lrdp import limits
 from lrdp.accounting.accountants import Accountant, PldAccountant, PrivacySpent, RenyiAccountant, TaylorAccountant
@@ -96,11 +97,14 @@ class Plan:
 
     @property
     def recommended(self) -> Option:
-        """The least noise on the mean among those with constant memory and the usual adjacency."""
+        """The least noise on the mean among those that a policy can state, with the usual adjacency.
+
+        What a policy can state (it has ``bounds``) holds a constant number of rows in memory.
+        """
         eligible = [
             option
             for option in self.options
-            if option.mechanism.rows is not None and option.accountant.adjacency is Adjacency.ADD_REMOVE
+            if option.mechanism.bounds and option.accountant.adjacency is Adjacency.ADD_REMOVE
         ]
         return min(eligible, key=lambda option: option.mechanism.noise_on_mean)
 
@@ -122,25 +126,51 @@ class Plan:
         return _with_noise_on_mean(option.mechanism, self.options[0].mechanism.noise_on_mean)
 
 
-Recipe = Callable[[Training], tuple[Accountant, Calibrated[SampledGaussian]]]
+class Recipe(NamedTuple):
+    """A kind of step, and who counts it."""
+
+    kind: type[SampledGaussian]
+    accountant: Accountant
+
+    def calibrated(self, training: Training) -> Calibrated[SampledGaussian]:
+        """The step of this kind with the least noise on the mean that keeps the training's budget over its steps."""
+        fit = _under_a_cap if self.kind is TruncatedPoissonGaussian else self._at_full_size
+        return fit(limits.made_by("training", training, Training), self.accountant)
+
+    def _at_full_size(self, training: Training, accountant: Accountant) -> Calibrated[SampledGaussian]:
+        mechanism = self.kind(dataset_size=training.dataset_size, batch_size=training.batch_size, noise_multiplier=1.0)
+        return least_noise(mechanism, training.steps, training.budget, accountant)
+
+
+def _under_a_cap(training: Training, accountant: Accountant) -> Calibrated[SampledGaussian]:
+    """The memory that the batch takes is the cap; the expected batch is whatever is quietest below it."""
+
+    def with_batch(batch_size: int) -> SampledGaussian:
+        return TruncatedPoissonGaussian(
+            dataset_size=training.dataset_size,
+            batch_size=batch_size,
+            cap=training.batch_size,
+            noise_multiplier=1.0,
+        )
+
+    return quietest_batch(with_batch, training.batch_size, training.steps, training.budget, accountant)
 
 
 def recipes() -> tuple[Recipe, ...]:
     """What a plan compares, in the order it is shown."""
-    usual = Adjacency.ADD_REMOVE
+    usual, replace_one = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
     exact, pld = RenyiAccountant(adjacency=usual), PldAccountant(adjacency=usual)
-    replace_one = Adjacency.REPLACE_ONE
     return (
-        _plain(FixedSizeGaussian, exact),
-        _plain(FixedSizeGaussian, TaylorAccountant(adjacency=usual)),
-        _plain(FixedSizeGaussian, pld),
-        _plain(FixedSizeGaussian, RenyiAccountant(adjacency=replace_one)),
-        _plain(FixedSizeGaussian, PldAccountant(adjacency=replace_one)),
-        _plain(FixedSizeWithReplacementGaussian, pld),
-        _truncated(exact),
-        _truncated(pld),
-        _plain(PoissonGaussian, exact),
-        _plain(PoissonGaussian, pld),
+        Recipe(FixedSizeGaussian, exact),
+        Recipe(FixedSizeGaussian, TaylorAccountant(adjacency=usual)),
+        Recipe(FixedSizeGaussian, pld),
+        Recipe(FixedSizeGaussian, RenyiAccountant(adjacency=replace_one)),
+        Recipe(FixedSizeGaussian, PldAccountant(adjacency=replace_one)),
+        Recipe(FixedSizeWithReplacementGaussian, pld),
+        Recipe(TruncatedPoissonGaussian, exact),
+        Recipe(TruncatedPoissonGaussian, pld),
+        Recipe(PoissonGaussian, exact),
+        Recipe(PoissonGaussian, pld),
     )
 
 
@@ -152,7 +182,7 @@ def options(training: Training) -> Iterator[Option]:
 def _calibrated(training: Training) -> Iterator[Option]:
     reference: float | None = None
     for recipe in recipes():
-        accountant, calibrated = recipe(training)
+        accountant, calibrated = recipe.accountant, recipe.calibrated(training)
         mechanism = calibrated.mechanism
         reference = reference or mechanism.noise_on_mean
         equal = _with_noise_on_mean(mechanism, reference)
@@ -168,28 +198,3 @@ def _calibrated(training: Training) -> Iterator[Option]:
 
 def _with_noise_on_mean(mechanism: SampledGaussian, noise_on_mean: float) -> SampledGaussian:
     return mechanism.with_noise(noise_on_mean * mechanism.batch_size)
-
-
-def _plain(kind: type[SampledGaussian], accountant: Accountant) -> Recipe:
-    def recipe(training: Training) -> tuple[Accountant, Calibrated[SampledGaussian]]:
-        mechanism = kind(dataset_size=training.dataset_size, batch_size=training.batch_size, noise_multiplier=1.0)
-        return accountant, least_noise(mechanism, training.steps, training.budget, accountant)
-
-    return recipe
-
-
-def _truncated(accountant: Accountant) -> Recipe:
-    """The memory that the batch takes is the cap; the expected batch is whatever is quietest below it."""
-
-    def recipe(training: Training) -> tuple[Accountant, Calibrated[SampledGaussian]]:
-        def with_batch(batch_size: int) -> SampledGaussian:
-            return TruncatedPoissonGaussian(
-                dataset_size=training.dataset_size,
-                batch_size=batch_size,
-                cap=training.batch_size,
-                noise_multiplier=1.0,
-            )
-
-        return accountant, quietest_batch(with_batch, training.batch_size, training.steps, training.budget, accountant)
-
-    return recipe

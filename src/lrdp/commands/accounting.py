@@ -30,9 +30,11 @@ from lrdp.accounting import (
     recipes,
 )
 from lrdp.commands.output import AsJson, print_json, print_line, print_record, say, screen
-from lrdp.commands.paths import replace
+from lrdp.commands.paths import replace, write_new
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
+from lrdp.integrity import keys
+from lrdp.ledger import Counting, Holder, PolicyDraft, parse_policy, promised
 from lrdp.report import plan_plot, plan_table
 
 Item = TypeVar("Item")
@@ -55,6 +57,8 @@ class MechanismName(StrEnum):
     POISSON = PoissonGaussian.name
 
 
+ClientName = Annotated[str, typer.Option(help="The client's name, as in the registry: a-z, 0-9, '.', '_' and '-'.")]
+UnitName = Annotated[str, typer.Option(help="Whom the guarantee protects.")]
 DatasetSize = Annotated[
     int, typer.Option("--dataset-size", "-n", help="The client's number of records: a public bound.")
 ]
@@ -129,11 +133,14 @@ def plan(
     epsilon: Epsilon,
     delta: Delta,
     plot: Annotated[Path | None, typer.Option(help="Draw ε against rounds into this file (.svg, .png, .pdf).")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the policy that is recommended to this new file.")] = None,
+    client: ClientName = "client",
+    unit: UnitName = "person",
     as_json: AsJson = False,
 ) -> None:
     """All mechanisms and accountants side by side, and which one to choose.
 
-    Example: lrdp plan -n 30000 -b 128 --rounds 50 --local-steps 39 --epsilon 8 --delta 1e-5 --plot plan.svg
+    Example: lrdp plan -n 30000 -b 128 --rounds 50 --local-steps 39 --epsilon 8 --delta 1e-5 --write policy.toml
     """
     training = Training(
         dataset_size=dataset_size,
@@ -142,6 +149,8 @@ def plan(
         local_steps=local_steps,
         budget=Budget(epsilon=epsilon, delta=delta),
     )
+    keys.require_name(client)
+    holder = Holder(client=client, unit=unit, max_rows_per_unit=1)
     if plot is not None:
         plan_plot.check(plot)
     planned = Plan(
@@ -150,11 +159,25 @@ def plan(
     if plot is not None:
         curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
         replace(plot, plan_plot.draw(planned, list(curves), plot))
+    rounds_promised = None if write is None else _write_recommended(planned, holder, write)
     if as_json:
-        print_json(plan_table.record(planned))
+        print_json({**plan_table.record(planned), "policy": write and str(write), "rounds_promised": rounds_promised})
     else:
         screen(least_width=plan_table.WIDTH).print(plan_table.table(planned))
         print_line(f"Recommended: {planned.reason}")
+    if write is not None:
+        say(f"Wrote {write}: its budget lasts for {rounds_promised} rounds of {local_steps} steps.")
+        say("Read it, every line is explained; then open the budget with `lrdp init` in its folder.")
+
+
+def _write_recommended(planned: Plan, holder: Holder, path: Path) -> int:
+    """The policy of the recommended option in a new file; how many rounds its ledger will admit."""
+    best = planned.recommended
+    counting = Counting.RESERVED if best.accountant.name == PldAccountant.name else Counting.RENYI
+    text = PolicyDraft(holder=holder, training=planned.training, step=best.mechanism, counting=counting).text()
+    rounds = promised(parse_policy(text, source=path.name)).kept().rounds
+    write_new(path, text.encode())
+    return rounds
 
 
 def _mechanism(

@@ -2,37 +2,67 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp.accounting import Budget, Training
+from lrdp.accounting import Budget, FixedSizeGaussian, SampledGaussian, Training, TruncatedPoissonGaussian
+from lrdp.commands.accounting import ClientName, UnitName
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import Folder
 from lrdp.commands.peers import pinned
 from lrdp.integrity import keys
-from lrdp.ledger import Holder, Home, open_budget, peers_lines, read_policy, write_policy
+from lrdp.ledger import (
+    Counting,
+    Holder,
+    Home,
+    draft,
+    open_budget,
+    peers_lines,
+    read_policy,
+    summarize,
+    write_draft,
+)
+
+_USUAL_ROUNDS: Final = 50
+
+
+class Sampling(StrEnum):
+    """``--mechanism``: what a policy can state."""
+
+    FIXED_SIZE = FixedSizeGaussian.name
+    TRUNCATED_POISSON = TruncatedPoissonGaussian.name
 
 
 def init(
     folder: Folder = Path(),
-    client: Annotated[
-        str, typer.Option(help="The client's name, as in the registry: a-z, 0-9, '.', '_' and '-'.")
-    ] = "client",
-    unit: Annotated[str, typer.Option(help="Whom the guarantee protects.")] = "person",
+    client: ClientName = "client",
+    unit: UnitName = "person",
     rows_per_unit: Annotated[int, typer.Option(help="The most rows that one of them has.")] = 1,
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")] = 8.0,
     delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
     dataset_size: Annotated[
         int,
         typer.Option(
-            "--dataset-size", "-n", help="A public lower bound on the number of records, at least one below it."
+            "--dataset-size",
+            "-n",
+            help="A public bound on the number of records: lower for fixed-size, upper for truncated-poisson; with one "
+            "record to spare.",
         ),
     ] = 5000,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Records per step.")] = 128,
-    rounds: Annotated[int, typer.Option(help="Rounds that the budget has to last for.")] = 50,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help="Rounds that the budget has to last for (default: 50, or what the policy affords)."),
+    ] = None,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
+    mechanism: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = Sampling.FIXED_SIZE,
+    accountant: Annotated[
+        Counting | None,
+        typer.Option(help="rdp counts any step; pld reserves rounds (default: pld for truncated-poisson, else rdp)."),
+    ] = None,
     registry: Annotated[Path | None, typer.Option(help="The consortium's registry, to pin.")] = None,
     server_key: Annotated[
         list[str] | None, typer.Option(help="A server to pin: its card's file, or its key's 64 digits; repeatable.")
@@ -47,13 +77,16 @@ def init(
 
     An existing policy is kept, and its budget is opened as it stands.
 
+    Example: lrdp init --mechanism truncated-poisson --accountant pld --dataset-size 30000
+
     Example: lrdp init --folder hospital-0 --client hospital-0 --registry registry.json --server-key server.json
     """
     home = Home(folder=folder)
     name = read_policy(home.policy).identity.client if home.policy.exists() else client
     keys.require_name(name)
     peers = pinned(name, registry, server_key or [], min_roster)
-    if home.policy.exists():
+    kept = home.policy.exists()
+    if kept:
         say(f"{home.policy} is kept as it is.")
         if registry is not None:
             say("These lines would pin what you named:")
@@ -63,16 +96,35 @@ def init(
         training = Training(
             dataset_size=dataset_size,
             batch_size=batch_size,
-            rounds=rounds,
+            rounds=_USUAL_ROUNDS if rounds is None else rounds,
             local_steps=local_steps,
             budget=Budget(epsilon=epsilon, delta=delta),
         )
-        write_policy(home, Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit), training, peers)
+        holder = Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit)
+        write_draft(home, draft(holder, training, peers, *_chosen(mechanism, accountant)))
         say(f"Wrote {home.policy}: read it, every line is explained.")
-    made = {"policy": str(home.policy)}
+    made: dict[str, Any] = {"policy": str(home.policy)}
     if not policy_only:
-        open_budget(home, rounds).close()
-        made |= {"ledger": str(home.ledger), "key": str(home.key), "administrator_key": str(home.administrator)}
-        say(f"Opened the budget in {home.ledger}.")
-        say(f"Move {home.administrator} off this machine: it can void charges and adopt heads.")
+        with open_budget(home, rounds if kept else None) as ledger:
+            lasts = summarize(ledger.books).rounds_left
+        made |= {
+            "rounds": lasts,
+            "ledger": str(home.ledger),
+            "key": str(home.key),
+            "administrator_key": str(home.administrator),
+        }
+        say(f"Opened the budget in {home.ledger}: it lasts for {lasts} rounds of the costliest kind.")
+        say(f"Move {home.administrator} off this machine: it can void charges, adopt heads, and raise the budget.")
     print_record(made, as_json)
+
+
+def _chosen(mechanism: Sampling, accountant: Counting | None) -> tuple[type[SampledGaussian], Counting]:
+    """The kind of step, and how it is counted: as a plan would recommend unless something else was asked for."""
+    kind, usual = _KINDS[mechanism]
+    return kind, accountant or usual
+
+
+_KINDS: Final[dict[Sampling, tuple[type[SampledGaussian], Counting]]] = {
+    Sampling.FIXED_SIZE: (FixedSizeGaussian, Counting.RENYI),
+    Sampling.TRUNCATED_POISSON: (TruncatedPoissonGaussian, Counting.RESERVED),
+}

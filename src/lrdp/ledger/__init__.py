@@ -9,19 +9,21 @@ from lrdp.ledger.administration import adopt_head, rotate_key, void
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.decisions import tighter
+from lrdp.ledger.drafting import PolicyDraft, draft, peers_lines
 from lrdp.ledger.export import VerifiedBooks, check_heads, check_key_known, verify_export, write_export
 from lrdp.ledger.fleet import FleetBooks, FleetView, fleet_view
 from lrdp.ledger.heads import LONGEST_HEAD, ChainPoint, Head
 from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger
+from lrdp.ledger.opening import promised
 from lrdp.ledger.outbox import Reply
-from lrdp.ledger.policy import Holder, PeersRule, Policy, Retries
+from lrdp.ledger.policy import Counting, Holder, PeersRule, Policy, Retries
 from lrdp.ledger.policy_file import parse_policy, read_policy
 from lrdp.ledger.receipt import Receipt
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.reports import REPORT_LABEL, Report, read_report, report_of
 from lrdp.ledger.request import ReceivedModel, Request
-from lrdp.ledger.starting import Home, open_budget, peers_lines, replace_key, write_policy
+from lrdp.ledger.starting import Home, open_budget, replace_key, write_draft, write_policy
 from lrdp.ledger.store import Store
 from lrdp.ledger.summary import Summary, summarize
 from lrdp.ledger.texts import LONGEST_LINE, encode_mechanism
@@ -34,6 +36,7 @@ __all__ = [
     "REPORT_LABEL",
     "Books",
     "ChainPoint",
+    "Counting",
     "FleetBooks",
     "FleetView",
     "Head",
@@ -42,6 +45,7 @@ __all__ = [
     "Ledger",
     "PeersRule",
     "Policy",
+    "PolicyDraft",
     "Receipt",
     "ReceivedModel",
     "Refusal",
@@ -57,11 +61,13 @@ __all__ = [
     "adopt_head",
     "check_heads",
     "check_key_known",
+    "draft",
     "encode_mechanism",
     "fleet_view",
     "open_budget",
     "parse_policy",
     "peers_lines",
+    "promised",
     "read_policy",
     "read_report",
     "read_toml",
@@ -72,6 +78,7 @@ __all__ = [
     "tighter",
     "verify_export",
     "void",
+    "write_draft",
     "write_export",
     "write_policy",
 ]

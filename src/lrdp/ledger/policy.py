@@ -38,18 +38,29 @@ class Holder:
         limits.keep(self, max_rows_per_unit=rows)
 
 
+class Counting(StrEnum):
+    """How the ledger counts what is spent; it is fixed when the budget is opened."""
+
+    RENYI = "rdp"
+    """By a Rényi order: whatever the policy allows is admitted, and costs what it costs."""
+    RESERVED = "pld"
+    """By loss distributions, where they afford more: rounds of the policy's costliest step, reserved in advance."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BudgetRule:
-    """What may be spent on this data set in all, and by one run."""
+    """What may be spent on this data set in all, and by one run; and how it is counted."""
 
     total: Budget
     adjacency: Adjacency
     per_run: Budget
+    counting: Counting = Counting.RENYI
 
     def __post_init__(self) -> None:
         limits.made_by("total", self.total, Budget)
         limits.made_by("adjacency", self.adjacency, Adjacency)
         limits.made_by("per_run", self.per_run, Budget)
+        limits.made_by("counting", self.counting, Counting)
         if not self.per_run.epsilon <= self.total.epsilon:
             raise InvalidInput(
                 f"per_run_epsilon must be at most epsilon={self.total.epsilon}, got {self.per_run.epsilon}: no run "

@@ -1,7 +1,8 @@
 """Reading ``policy.toml`` strictly: each key known, present, of its type, within its limits, or an error with its line.
 
 Some may be left out, and then the strictest rule holds, but for ``per_run_epsilon``, without which a server may spend
-all that is left. Without ``min_clip_norm`` no clip norm but the policy's own is taken. ``server_keys``, ``min_roster``
+all that is left. Without ``accountant`` a Rényi order counts. Without ``min_clip_norm`` no clip norm but the policy's
+own is taken. ``server_keys``, ``min_roster``
 and ``retries`` come together; without them no session is joined, and every ledger that holds an older policy is still
 read. ``[task]`` is for guards alone.
 """
@@ -18,7 +19,7 @@ from typing import Any, Final, TypeVar
 from lrdp import files
 from lrdp.accounting import MECHANISMS, Adjacency, Budget, SampledGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
-from lrdp.ledger.policy import BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
+from lrdp.ledger.policy import BudgetRule, Counting, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.toml_text import MOST_TOML_CHARACTERS, read_toml
 
@@ -170,7 +171,10 @@ def _budget(reader: _Reader) -> BudgetRule:
     per_run = reader.get("budget.per_run_epsilon", float) if reader.has("budget.per_run_epsilon") else epsilon
     total = reader.checked("budget", lambda: Budget(epsilon=epsilon, delta=delta))
     share = reader.checked("budget", lambda: Budget(epsilon=per_run, delta=delta), epsilon="budget.per_run_epsilon")
-    return reader.checked("budget", lambda: BudgetRule(total=total, adjacency=adjacency, per_run=share))
+    counting = reader.choice("budget.accountant", Counting) if reader.has("budget.accountant") else Counting.RENYI
+    return reader.checked(
+        "budget", lambda: BudgetRule(total=total, adjacency=adjacency, per_run=share, counting=counting)
+    )
 
 
 def _mechanism(reader: _Reader) -> MechanismRule:

@@ -22,6 +22,7 @@ from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.decisions import tighter
 from lrdp.ledger.events import Reserved
+from lrdp.ledger.opening import rounds_within
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
@@ -136,19 +137,7 @@ def rounds_left(books: Books, policy: Policy) -> int:
         return 0
     last, rule = books.charges.newest, policy.mechanism
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
-    budget = tighter(books.budget, policy.budget.total)
-    low, high = 0, 1
-    while high < 1 << 40 and steps * high < 1 << 60 and _fits(books, budget, step, steps * high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _fits(books, budget, step, steps * middle) else (low, middle)
-    return low
-
-
-def _fits(books: Books, budget: Budget, mechanism: Mechanism, steps: int) -> bool:
-    _, answer = books.filter(budget).charge(mechanism, steps)
-    return answer.admitted and answer.guaranteed.epsilon <= budget.epsilon
+    return rounds_within(books.filter(tighter(books.budget, policy.budget.total)), step, steps)
 
 
 def _elsewhere(accountant: Accountant, history: History, delta: float) -> tuple[PrivacySpent, ...]:

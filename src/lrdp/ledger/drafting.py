@@ -1,0 +1,171 @@
+"""Writing a policy with every line explained: what is written is the step that was calibrated, in all its digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from lrdp.accounting import (
+    Adjacency,
+    FixedSizeGaussian,
+    PldAccountant,
+    Recipe,
+    RenyiAccountant,
+    SampledGaussian,
+    Training,
+)
+from lrdp.errors import InvalidInput
+from lrdp.ledger.policy import Counting, Holder, PeersRule
+
+_TEMPLATE: Final = """\
+# What this client allows. A server's request may be stricter, never looser. Without this file every request is refused.
+
+[identity]
+client = "{client}"
+# Whom the guarantee protects, and how many rows one of them has at most: with more than 1, ε per unit is larger.
+unit = "{unit}"
+max_rows_per_unit = {rows}
+
+[budget]
+# The most that may ever be spent on these records, by all servers, runs and models together.
+epsilon = {epsilon!r}
+# The probability that the guarantee fails: well below one over the number of records. Fixed once the ledger is opened.
+delta = {delta!r}
+# Neighbours differ by adding or removing one record ("add-remove") or by replacing one ("replace-one"). Fixed too.
+adjacency = "add-remove"
+# The most that one server may spend, over all its sessions. Leave the line out to let a server spend all.
+per_run_epsilon = {epsilon!r}
+# How it is counted, from the opening on: "rdp" admits every step that is allowed below and charges what it costs; "pld"
+# affords more rounds, all reserved in advance, of exactly the step below (a quieter or smaller one has no place).
+accountant = "{counting}"
+
+[mechanism]
+{sampling}# The longest gradient that one record may contribute.
+clip_norm = 1.0
+# The shortest that a server may ask to cut it to: a smaller one would spend the budget on updates that say nothing.
+min_clip_norm = 0.1
+# The least noise, over the clip norm: enough for {rounds} rounds of {local_steps} steps within epsilon.
+min_noise_multiplier = {noise}
+# The most local steps in one round. Every step is charged.
+max_steps_per_round = {local_steps}
+{size}
+[model]
+# Larger messages are refused before they are decoded, and so are weights that are not finite or beyond this.
+max_bytes = 200_000_000
+max_abs_weight = 1e4
+
+{peers}
+[release]
+# What may leave besides the noised update: nothing.
+metrics = []
+
+# For `lrdp guard`: what is trained is this client's own code, wherever the app comes from that asks for it.
+# [task]
+# module = "package.module:name"
+"""
+
+_SAMPLING: Final = {
+    "fixed-size": """\
+# Batches of constant size: memory is constant. "truncated-poisson" also needs cap, and max_dataset_size below.
+sampling = "fixed-size"
+# The largest batch. Smaller ones cost less.
+batch_size = {step.batch_size}
+""",
+    "truncated-poisson": """\
+# Every record is drawn by chance, batches are cut at cap and padded to it: memory is constant. "fixed-size" has no cap,
+# and min_dataset_size in place of max_dataset_size.
+sampling = "truncated-poisson"
+# The largest batch that is expected. Smaller ones cost less.
+batch_size = {step.batch_size}
+# The rows of every batch, padding among them. A request must name exactly this one: a smaller cap costs more.
+cap = {step.cap}
+""",
+}
+_SIZE: Final = {
+    "fixed-size": """\
+# A public lower bound of the number of records: what is charged depends on it, never on the true number. State one
+# that leaves a record to spare: whether training starts must not hang on a single record.
+min_dataset_size = {step.dataset_size}
+""",
+    "truncated-poisson": """\
+# A public upper bound of the number of records: what is charged depends on it, never on the true number. State one
+# that leaves a record to spare: whether training starts must not hang on a single record.
+max_dataset_size = {step.dataset_size}
+""",
+}
+
+_PEERS: Final = """\
+[peers]
+# SHA-256 of the consortium's registry of keys; empty while there is none, and then no session is joined.
+registry_sha256 = "{peers.registry_sha256}"
+# Whose sessions are joined: the servers' Ed25519 keys, as `lrdp keys show` prints them. Empty: nobody's.
+server_keys = [{server_keys}]
+# The fewest participants of a round. So many must collude to forge a round for a client that was absent, so a majority
+# of the registry is a good choice; 3 is the least, because of two each could subtract itself from the sum.
+min_roster = {peers.min_roster}
+# A round that somebody left is tried again with the same participants or given up ("same-roster"), or also without them
+# ("smaller-roster"): then the others can see the difference of two sums, which is one noised update.
+retries = "{peers.retries}"
+"""
+
+
+NOBODY: Final = PeersRule()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyDraft:
+    """A policy before it is written: whose, for which training, by which step and how counted."""
+
+    holder: Holder
+    training: Training
+    step: SampledGaussian
+    counting: Counting
+    peers: PeersRule = NOBODY
+
+    def __post_init__(self) -> None:
+        if self.step.name not in _SAMPLING:
+            raise InvalidInput(
+                f"a policy states a step of {' or '.join(_SAMPLING)}, got {self.step.name}: only these have a constant "
+                f"memory and a sound bound.",
+                field="step",
+            )
+
+    def text(self) -> str:
+        """The file, every line explained."""
+        training, step = self.training, self.step
+        return _TEMPLATE.format(
+            client=self.holder.client,
+            unit=self.holder.unit,
+            rows=self.holder.max_rows_per_unit,
+            epsilon=training.budget.epsilon,
+            delta=training.budget.delta,
+            counting=self.counting.value,
+            sampling=_SAMPLING[step.name].format(step=step),
+            size=_SIZE[step.name].format(step=step),
+            rounds=training.rounds,
+            local_steps=training.local_steps,
+            # Whole: rounded to either side it would afford other rounds than were promised.
+            noise=repr(step.noise_multiplier),
+            peers=peers_lines(self.peers),
+        )
+
+
+def draft(
+    holder: Holder,
+    training: Training,
+    peers: PeersRule = NOBODY,
+    kind: type[SampledGaussian] = FixedSizeGaussian,
+    counting: Counting = Counting.RENYI,
+) -> PolicyDraft:
+    """A policy that keeps the training's budget exactly, by the step of a kind with the least noise on the mean."""
+    accountant = _ACCOUNTANTS[counting](adjacency=Adjacency.ADD_REMOVE)
+    step = Recipe(kind, accountant).calibrated(training).mechanism
+    return PolicyDraft(holder=holder, training=training, step=step, counting=counting, peers=peers)
+
+
+_ACCOUNTANTS: Final = {Counting.RENYI: RenyiAccountant, Counting.RESERVED: PldAccountant}
+
+
+def peers_lines(peers: PeersRule) -> str:
+    """The policy's table of peers, every line explained."""
+    return _PEERS.format(peers=peers, server_keys=", ".join(f'"{key}"' for key in peers.server_keys))

@@ -1,0 +1,98 @@
+"""What a plan promises is what the opened ledger admits, round for round; and a policy that affords nothing opens none."""
+
+from pathlib import Path
+
+import pytest
+
+from lrdp.accounting import (
+    Budget,
+    FixedSizeGaussian,
+    RenyiAccountant,
+    RenyiOrders,
+    ReservedSlots,
+    SampledGaussian,
+    Training,
+    TruncatedPoissonGaussian,
+)
+from lrdp.errors import BudgetExceeded, InvalidInput
+from lrdp.ledger import Counting, Holder, Home, draft, open_budget, promised, read_policy, summarize, write_draft
+
+from .worlds import request, round_trip
+
+HOLDER = Holder(client="hospital-a", unit="patient", max_rows_per_unit=1)
+TRAINING = Training(
+    dataset_size=4100, batch_size=37, rounds=9, local_steps=13, budget=Budget(epsilon=1.7, delta=3e-6)
+)
+WAYS = [
+    (FixedSizeGaussian, Counting.RENYI, RenyiOrders),
+    (TruncatedPoissonGaussian, Counting.RENYI, RenyiOrders),
+    (TruncatedPoissonGaussian, Counting.RESERVED, ReservedSlots),
+]
+
+
+def home_of(folder: Path, kind: type[SampledGaussian], counting: Counting) -> Home:
+    home = Home(folder=folder)
+    write_draft(home, draft(HOLDER, TRAINING, kind=kind, counting=counting))
+    return home
+
+
+def edit(home: Home, key: str, value: str) -> None:
+    lines = home.policy.read_text().splitlines()
+    home.policy.write_text("\n".join(f"{key} = {value}" if line.startswith(f"{key} =") else line for line in lines))
+
+
+@pytest.mark.parametrize(("kind", "counting", "rule"), WAYS)
+def test_the_rounds_that_are_promised_are_admitted_and_not_one_more(
+    tmp_path: Path, kind: type[SampledGaussian], counting: Counting, rule: type
+) -> None:
+    home = home_of(tmp_path, kind, counting)
+    promise = promised(read_policy(home.policy))
+    assert promise.rounds >= TRAINING.rounds
+    with open_budget(home) as ledger:
+        asked, admitted = ledger.policy.mechanism, 0
+        assert type(ledger.books.rule) is rule
+        assert summarize(ledger.books).rounds_left == promise.rounds
+        with pytest.raises(BudgetExceeded):
+            for number in range(promise.rounds + 2):
+                round_trip(ledger, request(number, mechanism=asked.costliest, steps=asked.max_steps_per_round))
+                admitted += 1
+        assert admitted == promise.rounds
+        assert ledger.answer().guaranteed.epsilon <= TRAINING.budget.epsilon
+
+
+def test_slots_stand_behind_the_ledger_only_where_they_afford_more(tmp_path: Path) -> None:
+    reserved = promised(read_policy(home_of(tmp_path / "a", TruncatedPoissonGaussian, Counting.RESERVED).policy))
+    by_orders = promised(read_policy(home_of(tmp_path / "b", FixedSizeGaussian, Counting.RENYI).policy))
+    assert isinstance(reserved.rule, ReservedSlots)
+    assert isinstance(by_orders.rule, RenyiOrders), "nobody asked for slots, which refuse every other step"
+    step = reserved.policy.mechanism.costliest
+    books = RenyiAccountant(adjacency=reserved.policy.budget.adjacency)
+    told = books.epsilon({step: reserved.rounds * TRAINING.local_steps}, TRAINING.budget.delta)
+    assert told.epsilon > TRAINING.budget.epsilon, "an order would not have admitted as many"
+
+
+@pytest.mark.parametrize(("kind", "counting", "_rule"), WAYS)
+def test_a_policy_that_affords_no_round_opens_nothing_and_says_what_would(
+    tmp_path: Path, kind: type[SampledGaussian], counting: Counting, _rule: type
+) -> None:
+    home = home_of(tmp_path, kind, counting)
+    edit(home, "min_noise_multiplier", "0.3")
+    edit(home, "epsilon", "0.4")
+    edit(home, "per_run_epsilon", "0.4")
+    with pytest.raises(InvalidInput, match="affords no round: one of 13 steps costs") as caught:
+        open_budget(home)
+    assert not home.ledger.exists()
+    assert not home.key.exists()
+    enough = str(caught.value).split("min_noise_multiplier to ")[1].split()[0]
+    edit(home, "min_noise_multiplier", enough)
+    with open_budget(home) as ledger:
+        assert summarize(ledger.books).rounds_left >= 1
+
+
+def test_a_reserved_place_is_for_exactly_the_policys_step(tmp_path: Path) -> None:
+    home = home_of(tmp_path, TruncatedPoissonGaussian, Counting.RESERVED)
+    with open_budget(home) as ledger:
+        step = ledger.policy.mechanism.costliest
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(request(1, mechanism=step.with_noise(2 * step.noise_multiplier), steps=1))
+        ledger.charge(request(2, mechanism=step, steps=1))
