@@ -136,7 +136,7 @@ def append(path: Path, line: bytes, mode: int) -> None:
 def overwriting(path: Path) -> Iterator[BinaryIO]:
     """Its owner's file, written over where it lies: neither atomic nor durable.
 
-    For what is large, is held against a hash when it is read, and can be had again.
+    For what is large, is held against a hash when it is read, and can be made again.
     """
     with os.fdopen(os.open(path, _OVERWRITING, OWNER_ONLY), "wb") as file:
         yield file

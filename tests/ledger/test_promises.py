@@ -1,4 +1,4 @@
-"""What a plan promises is what the opened ledger admits, round for round; and a policy that affords nothing opens none."""
+"""What a plan promises is what the opened ledger admits, round for round; a policy that affords nothing opens none."""
 
 from pathlib import Path
 
@@ -20,9 +20,7 @@ from lrdp.ledger import Counting, Holder, Home, draft, open_budget, promised, re
 from .worlds import request, round_trip
 
 HOLDER = Holder(client="hospital-a", unit="patient", max_rows_per_unit=1)
-TRAINING = Training(
-    dataset_size=4100, batch_size=37, rounds=9, local_steps=13, budget=Budget(epsilon=1.7, delta=3e-6)
-)
+TRAINING = Training(dataset_size=4100, batch_size=37, rounds=9, local_steps=13, budget=Budget(epsilon=1.7, delta=3e-6))
 WAYS = [
     (FixedSizeGaussian, Counting.RENYI, RenyiOrders),
     (TruncatedPoissonGaussian, Counting.RENYI, RenyiOrders),

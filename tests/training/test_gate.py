@@ -238,7 +238,7 @@ def test_public_probes_take_the_place_of_made_up_records():
     ids=["no gradient alone", "no loss alone"],
 )
 def test_a_loss_that_needs_company_is_said_to(similar):
-    with pytest.raises(Unsupported, match=r"hangs on the others of its batch, as in a contrastive loss"):
+    with pytest.raises(Unsupported, match=r"depends on the others of its batch, as in a contrastive loss"):
         check_gradients(fixed(), task(loss=lambda given, batch: similar(given(batch[0]))))
 
 
@@ -264,7 +264,7 @@ def test_a_model_that_takes_some_made_up_records_is_tried_on_those():
                 raise ValueError("too small")
             return super().__call__(given, batch)
 
-    assert "hangs on values" in check_gradients(fixed(), task(loss=Demanding(classes=3))).alone
+    assert "depends on values" in check_gradients(fixed(), task(loss=Demanding(classes=3))).alone
 
 
 @pytest.mark.parametrize("columns", [1, 5])
@@ -626,7 +626,7 @@ def in_turn(_, values):
     [
         (in_groups, "something else is done with 16"),
         (lambda _, values: values / max(1, len(values) - 10), "something else is done with 16"),
-        (in_turn, "one of 16 examples hangs on the others"),
+        (in_turn, "one of 16 examples depends on the others"),
     ],
     ids=["groups", "a number", "places"],
 )

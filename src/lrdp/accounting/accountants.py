@@ -217,7 +217,7 @@ class PldAccountant(Accountant):
 class SteadyAccountant(Accountant):
     """The pld accountant's ε; where it resolves none, the rdp accountant's; where that has none either, infinity.
 
-    Guarantees: an answer to every history, each of them sound. For figures that must be had while a training runs: what
+    Guarantees: an answer to every history, each of them sound. For figures that are needed while a training runs: what
     is charged already is not to be lost in an error.
     """
 

@@ -63,7 +63,7 @@ def share(count: int) -> int:
 
 
 def stated_size(count: int) -> int:
-    """What a policy states of it: one record fewer, so that whether training starts does not hang on a single one."""
+    """What a policy states of it: one record fewer, so that whether training starts does not depend on a single one."""
     return share(count) - 1
 
 

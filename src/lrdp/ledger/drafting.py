@@ -84,12 +84,12 @@ cap = {step.cap}
 _SIZE: Final = {
     "fixed-size": """\
 # A public lower bound of the number of records: what is charged depends on it, never on the true number. State one
-# that leaves a record to spare: whether training starts must not hang on a single record.
+# that leaves a record to spare: whether training starts must not depend on a single record.
 min_dataset_size = {step.dataset_size}
 """,
     "truncated-poisson": """\
 # A public upper bound of the number of records: what is charged depends on it, never on the true number. State one
-# that leaves a record to spare: whether training starts must not hang on a single record.
+# that leaves a record to spare: whether training starts must not depend on a single record.
 max_dataset_size = {step.dataset_size}
 """,
 }

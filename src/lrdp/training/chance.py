@@ -1,4 +1,4 @@
-"""A model's own random numbers, such as dropout's. They need not be secret, but must hang on nothing private."""
+"""A model's own random numbers, such as dropout's. They need not be secret, but must depend on nothing private."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def telling(engine: Engine, task: Task, reader: RecordReader) -> Any:
     if not chosen and _needs_company(engine, task, reader):
         raise Unsupported(
             "an example by itself has no gradient, or no loss at all, though some together have: what is learnt from "
-            "one hangs on the others of its batch, as in a contrastive loss; compare each with public records instead."
+            "one depends on the others of its batch, as in a contrastive loss; compare each with public records."
         )
     raise _too_few(task, reader, seen) if problem is None else _failing(task, reader, problem)
 

@@ -113,7 +113,7 @@ class _FeatureMaking:
             yield live[here].cpu(), some_rows(self._computed(batch), here)
             observe(StepDone(step=step + 1, steps=steps, seconds=time.monotonic() - started))
         if self._weights() != before:
-            raise Unsupported("the backbone changes with what it sees, so features would hang on other records.")
+            raise Unsupported("the backbone changes with what it sees, so features would depend on other records.")
 
     def _computed(self, batch: Any) -> Any:
         found = tree_map(_storable, self.compute(self.backbone, batch))
@@ -125,7 +125,7 @@ class _FeatureMaking:
         return found
 
     def _demand_independence(self) -> None:
-        """Refuse a backbone whose features of one record hang on others, or on chance: tried on made-up records."""
+        """Refuse a backbone whose features of one record depend on others, or on chance: tried on made-up records."""
         batch, others = (made_up(self.reader.blank(self.rows), seed) for seed in (1, 2))
         undefined = tree_map(lambda leaf: leaf * torch.nan if leaf.is_floating_point() else leaf, others)
         expected = self._computed(batch)
@@ -133,7 +133,7 @@ class _FeatureMaking:
             for beside in (batch, others, undefined):
                 if not _same_row(self._computed(with_row(beside, row, batch)), expected, row):
                     raise Unsupported(
-                        "the backbone's features of one record hang on chance or on the records beside it, as with "
+                        "the backbone's features of one record depend on chance or on the records beside it, as with "
                         "batch normalisation without running statistics: take another, or rows=1."
                     )
 

@@ -25,12 +25,12 @@ _HUGE = 1e6  # passes a threshold that no made-up record would
 
 
 def hazards(engine: Engine, probes: Probes) -> str:
-    """Why one example's random numbers hang on others' values; empty if they do not.
+    """Why one example's random numbers depend on others' values; empty if they do not.
 
     Rejection draws until it has what it wants, so whoever comes next gets other numbers; alone, each has its own.
     """
     seen = {_drawn(engine, batch) for row in range(_ROWS) for batch in (probes.batch, *probes.replacing(row))}
-    return "" if len(seen) == 1 else "how many random numbers are drawn hangs on values in the batch"
+    return "" if len(seen) == 1 else "how many random numbers are drawn depends on values in the batch"
 
 
 def _drawn(engine: Engine, batch: Any) -> bytes:
@@ -68,7 +68,7 @@ def _losses(engine: Engine, batch: Any) -> Tensor:
 
 
 def feels_others(engine: Engine, probes: Probes) -> str:
-    """Why what is computed for a row may hang on other rows, if only by a bit; empty if it does not.
+    """Why what is computed for a row may depend on other rows, if only by a bit; empty if it does not.
 
     Weights can be chosen that turn a bit into anything. Others are replaced by other records, by huge numbers and by
     what is not a number, which taints whatever it touches, however small its share.
@@ -86,15 +86,15 @@ def feels_others(engine: Engine, probes: Probes) -> str:
         with marked(engine.model, own, torch.nan):
             found.append(lengths_of(engine, filled(probes.batch, own, torch.nan), _ROWS))
         if not all(torch.equal(lengths[~own], plain[~own]) for lengths in found):
-            return "what is computed for an example hangs on the others beside it, if only in its last bits"
+            return "what is computed for an example depends on the others beside it, if only in its last bits"
     return ""
 
 
 def looks_at_values(run: Callable[[], Any]) -> str:
-    """Where what ``run`` does hangs on values; empty if nowhere."""
+    """Where what ``run`` does depends on values; empty if nowhere."""
     with looking() as watched:
         run()
-    return f"what is done with an example hangs on values in its batch ({watched.place})" if watched.place else ""
+    return f"what is done with an example depends on values in its batch ({watched.place})" if watched.place else ""
 
 
 def whole_pass(engine: Engine, batch: Any) -> None:

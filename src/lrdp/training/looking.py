@@ -1,4 +1,4 @@
-"""Does a pass look at values? Then what it does for one example may hang on the others beside it."""
+"""Does a pass look at values? Then what it does for one example may depend on the others beside it."""
 
 from __future__ import annotations
 

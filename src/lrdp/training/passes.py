@@ -56,7 +56,7 @@ def one_by_one(engine: Engine, batch: Batch, live: Tensor, clip: Clip, totals: T
     """A plain backward pass for each: exact for whatever a model does with one example, and slower.
 
     An example is measured, shortened and added before the next is looked at, so no more than one gradient is held. Its
-    random numbers hang on its slot alone, not on how many the examples before it took.
+    random numbers depend on its slot alone, not on how many the examples before it took.
     """
     dtype = clip.totals(len(live), 1)
     *seeds, after = torch.randint(_SEEDS, (len(live) + 1,)).tolist()

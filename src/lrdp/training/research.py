@@ -1,4 +1,4 @@
-"""For studies alone: updates without ledger, and randomness that can be had again.
+"""For studies alone: updates without ledger, and randomness that can be repeated.
 
 Whoever knows the key of the noise can take it off, so an update made with a seeded key is not private. No room that
 serves real clients imports this module (an import contract), and nothing that is configured or sent reaches it.

@@ -1,7 +1,7 @@
 """One record, whatever it is made of, as tensors.
 
-Each by itself: what becomes of a record never hangs on the records beside it, as it would if a batch were padded to its
-longest. What no model computes with is refused by the name of its field, and without its value.
+Each by itself: what becomes of a record never depends on the records beside it, as it would if a batch were padded to
+its longest. What no model computes with is refused by the name of its field, and without its value.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Tried on public records and stirred weights, so that the outcome is a matter of code and holds for later rounds too. An
 example must not feel the others beside it; else the model is refused. The layers' rules are used where they agree with
-torch's own gradients in float64, parameter by parameter, and where nothing that is computed for one row hangs on other
+torch's own gradients in float64, parameter by parameter, and where nothing computed for one row depends on other
 rows, to the last bit. Everything else runs example by example, by plain backward passes, which is exact by itself.
 """
 

@@ -90,7 +90,7 @@ def test_a_name_that_cannot_be_had_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", fail)
     with pytest.raises(InvalidInput) as caught:
         source("hf:stanfordnlp/sst2").read(tmp_path)
-    assert "stanfordnlp/sst2 cannot be had" in str(caught.value)
+    assert "stanfordnlp/sst2 cannot be loaded" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

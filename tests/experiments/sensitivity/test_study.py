@@ -55,7 +55,7 @@ def where(tmp_path, monkeypatch):
 
 
 def final(study, where, **changes):
-    """A final cell of L-RDP, and the results it hangs on."""
+    """A final cell of L-RDP, and the results it depends on."""
     results = Results()
     for stage in (study.plan.data, study.plan.noise, study.plan.tuning):
         for cell in stage(results):

@@ -249,7 +249,7 @@ def test_a_damaged_or_foreign_state_is_refused_in_one_sentence(tmp_path: Path, d
     else:
         data = {"cut": older[:-30], "foreign": b"hello\n", "checksum": older.replace(b'"written":0', b'"written":1')}
         state.write_bytes(data[damage])
-        reason = "cannot be gone on from"
+        reason = "cannot be resumed from"
     with pytest.raises(InvalidInput, match=reason) as refused:
         VerifiedAverage.resume(folder).start(place.grid, num_rounds=2)
     assert "\n" not in str(refused.value)

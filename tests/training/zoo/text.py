@@ -52,7 +52,7 @@ _T5 = {
 _UNFIT = {"alone": "the rules do not fit it"}
 _SHARED: dict[str, Any] = {"alone": "positions with one row per example or a leading 1"}
 _RAW = {"alone": "has raw parameters and draws random numbers"}
-_LOOKS = {"alone": "hangs on values in its batch"}
+_LOOKS = {"alone": "depends on values in its batch"}
 
 
 def configured(kind: str, without: tuple[str, ...] = (), **sizes: Any) -> Any:

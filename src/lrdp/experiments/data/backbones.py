@@ -1,7 +1,7 @@
 """Frozen public functions of a record: what they make of it is kept, for it takes minutes.
 
 Each sees a record for itself, whatever else goes through it at once: passes have one shape, and rows that are left over
-are blank, so that not even rounding hangs on others.
+are blank, so that not even rounding depends on others.
 """
 
 from __future__ import annotations

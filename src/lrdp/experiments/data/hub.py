@@ -102,8 +102,8 @@ def _package(module: str, name: str) -> Any:
 def _unreachable(name: str, problem: Exception) -> InvalidInput:
     first = str(problem).partition("\n")[0]
     return InvalidInput(
-        f"the data set {name} cannot be had ({type(problem).__name__}: {first}): nothing was run; it needs a network, "
-        f"or name a folder that it was saved to."
+        f"the data set {name} cannot be loaded ({type(problem).__name__}: {first}): nothing was run; it needs a "
+        f"network, or name a folder that it was saved to."
     )
 
 

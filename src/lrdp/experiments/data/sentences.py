@@ -1,7 +1,7 @@
 """What the public sentence encoder all-MiniLM-L6-v2 makes of a text: means over its words, after some of its layers.
 
-Texts are padded to a length that hangs on their own words alone, and go through in passes of one shape for each
-length, so that what comes out for one does not hang on those beside it.
+Texts are padded to a length that depends on their own words alone, and go through in passes of one shape for each
+length, so that what comes out for one does not depend on those beside it.
 """
 
 from __future__ import annotations

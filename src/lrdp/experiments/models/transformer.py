@@ -31,7 +31,7 @@ def loaded(kind: str, weights: str | Path, **given: Any) -> Any:
     """A public model in float32, from a folder or from the hub.
 
     Raises:
-        InvalidInput: naming ``weights``, where it cannot be had.
+        InvalidInput: naming ``weights``, where it cannot be loaded.
     """
     maker = getattr(library("transformers"), kind)
     try:

@@ -41,7 +41,7 @@ _ABLE: Final = "fixed-size"  # what `found` writes into policies
 
 
 def seeded(seed: int, client: int) -> MakeUpdate:
-    """The updates of a client that pays, checks and signs like any other, with noise that can be had again."""
+    """The updates of a client that pays, checks and signs like any other, with noise that can be repeated."""
 
     def make(receipt: Receipt, task: Task) -> Update:
         number = task.constants.first_step // receipt.steps  # the steps of earlier rounds are counted there

@@ -16,7 +16,7 @@ from lrdp.ledger import Ledger, Receipt, Reply, Request
 from lrdp.training import Task, Update, check_gradients, private_update
 
 MakeUpdate = Callable[[Receipt, Task], Update]
-"""What was paid for. Studies alone put another in the place of ``private_update``, whose noise can be had again."""
+"""What was paid for. Studies alone put another in the place of ``private_update``, whose noise can be repeated."""
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,6 @@ def read_state(folder: Path) -> SavedState | None:
         raise InvalidInput(f"the state in {path} cannot be read: {problem.strerror}.") from None
     except InvalidInput as problem:
         raise InvalidInput(
-            f"{path} cannot be gone on from, for {problem}: restore it, or name another folder for a new session; "
+            f"{path} cannot be resumed from: {problem}: restore it, or name another folder for a new session; "
             f"nothing was started."
         ) from None

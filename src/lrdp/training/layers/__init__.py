@@ -1,4 +1,4 @@
-"""One rule per kind of layer: how its per-example gradients are had without computing them one by one."""
+"""One rule per kind of layer: how to get its per-example gradients without computing them one by one."""
 
 from lrdp.training.layers.batched import Batched
 from lrdp.training.layers.fallback import Fallback
