@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,10 @@ def functions(tree: ast.AST) -> list[Function]:
     return [node for node in ast.walk(tree) if isinstance(node, Function)]
 
 
-def called(node: ast.AST) -> Iterator[str]:
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call):
-            yield getattr(call.func, "id", getattr(call.func, "attr", ""))
+@cache
+def called(node: ast.AST) -> frozenset[str]:
+    calls = (call.func for call in ast.walk(node) if isinstance(call, ast.Call))
+    return frozenset(getattr(call, "id", getattr(call, "attr", "")) for call in calls)
 
 
 def own(node: ast.AST) -> Iterator[ast.AST]:
@@ -33,14 +34,15 @@ def own(node: ast.AST) -> Iterator[ast.AST]:
             yield from own(inner)
 
 
-def asserted(node: ast.AST) -> list[ast.expr]:
-    return [inner.test for inner in ast.walk(node) if isinstance(inner, ast.Assert)]
+@cache
+def asserted(node: ast.AST) -> tuple[ast.expr, ...]:
+    return tuple(inner.test for inner in ast.walk(node) if isinstance(inner, ast.Assert))
 
 
 # ------------------------------------------------------------------------------------------------------- says nothing
 def says(node: Function, helpers: dict[str, list[Function]], depth: int = DEEPEST) -> bool:
     """Whether a function asserts something, or calls a helper that does."""
-    if asserted(node) or SAYING & set(called(node)):
+    if asserted(node) or SAYING & called(node):
         return True
     within = [helper for name in called(node) for helper in helpers.get(name, ()) if helper is not node]
     return depth > 0 and any(says(helper, helpers, depth - 1) for helper in within)
@@ -84,7 +86,7 @@ def only_if(node: Function) -> bool:
     branches = [inner for inner in own(node) if isinstance(inner, ast.If) and not inner.orelse]
     under = {id(test) for branch in branches for test in asserted(branch)}
     tests = asserted(node)
-    by_helpers = SAYING & set(called(node)) or any(name.startswith("check") for name in called(node))
+    by_helpers = SAYING & called(node) or any(name.startswith("check") for name in called(node))
     return not drawn and not by_helpers and bool(tests) and all(id(test) in under for test in tests)
 
 
