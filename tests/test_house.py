@@ -1,17 +1,19 @@
-"""The house itself: the base install is light, the public names are there, nothing relies on assert."""
+"""The house itself: a light base install, public names that exist, no reliance on assert, evidence where one looks."""
 
 import ast
 import subprocess
 import sys
 from collections import defaultdict
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from lrdp import errors
+from where import EVIDENCE
 
 SOURCE = Path(errors.__file__).parent
+TESTS = Path(__file__).parent
 ROOMS = ("accounting", "ledger", "training", "integrity")
 ANNEXES = {"lrdp.training.research", "lrdp.training.loading"}
 """Modules that are entered by their own name: seeded randomness, which few may import, and what reads a user's code."""
@@ -100,3 +102,52 @@ def test_shipped_servers_do_not_cheat():
         path for path in (SOURCE / "federation").rglob("*.py") if "cheat" in path.read_text(encoding="utf-8").lower()
     ]
     assert words == []
+
+
+# ------------------------------------------------------------------------------------------------------------- evidence
+def names(folder):
+    return {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.py")}
+
+
+def namesake(module):
+    return str(PurePosixPath(module).with_name(f"test_{PurePosixPath(module).name}"))
+
+
+def looked_for_in_vain(modules, tests, evidence):
+    """Modules whose evidence a newcomer would have to search for, and lines of tests/where.py that lead nowhere."""
+    alone = {module for module in modules if namesake(module) not in tests}
+    found = {
+        "neither a namesake nor a line": alone - set(evidence),
+        "a line, and a namesake or no such module": set(evidence) - alone,
+        "a line without evidence": {module for module, suites in evidence.items() if not suites or set(suites) - tests},
+    }
+    return {problem: sorted(where) for problem, where in found.items() if where}
+
+
+def test_the_evidence_for_every_module_is_found_without_a_search():
+    modules = {name for name in names(SOURCE) if not PurePosixPath(name).name.startswith("__")}
+    studied = {name for name in modules if name.startswith("experiments/")}
+    assert len(modules - studied) > 200
+    assert looked_for_in_vain(modules - studied, names(TESTS), EVIDENCE) == {}
+
+
+def test_every_study_has_tests_of_its_own():
+    studies = [path for path in (SOURCE / "experiments").iterdir() if (path / "__init__.py").exists()]
+    assert len(studies) > 5
+    assert [study for study in studies if not list((TESTS / "experiments" / study.name).glob("test_*.py"))] == []
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {},
+        {"ledger/books": []},
+        {"ledger/books": ["ledger/test_gone"]},
+        {"ledger/books": ["ledger/test_machine"], "ledger/policy": ["ledger/test_machine"]},
+        {"ledger/books": ["ledger/test_machine"], "ledger/gone": ["ledger/test_machine"]},
+    ],
+)
+def test_control_a_module_without_evidence_and_a_line_out_of_date_are_seen(evidence):
+    modules, tests = {"ledger/books", "ledger/policy"}, {"ledger/test_policy", "ledger/test_machine"}
+    assert looked_for_in_vain(modules, tests, evidence) != {}
+    assert looked_for_in_vain(modules, tests, {"ledger/books": ["ledger/test_machine"]}) == {}

@@ -24,6 +24,11 @@ def test_every_condition_gives_mutants_and_each_has_a_name_of_its_own(module):
     assert len(set(names)) == len(names)
 
 
+def test_every_test_that_should_notice_is_there():
+    named = {name for names in (mutants.ALL, *mutants.LIKELY.values()) for name in names}
+    assert {name for name in named if not (mutants.TESTS / f"{name}.py").exists()} == set()
+
+
 def test_every_excuse_is_for_a_mutant_that_exists():
     modules = {name.partition(".")[0] for name in EQUIVALENT}
     assert set(EQUIVALENT) <= {mutant.name for module in modules for mutant in mutants.mutants(module)}
