@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from lrdp import files
 from lrdp.accounting import Budget, Training
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput
@@ -90,8 +91,8 @@ def _founded(folder: Path, trainings: dict[str, Training], unit: str, min_roster
     try:
         made = founded(unfinished, trainings, unit=unit, min_roster=min_roster, task=f"{_TASK}:task")
         (unfinished / "code").mkdir()
-        stub = resources("lrdp.commands").joinpath(f"{_TASK}.txt").read_text(encoding="utf-8")
-        (unfinished / "code" / f"{_TASK}.py").write_text(stub, encoding="utf-8")
+        stub = resources("lrdp.commands").joinpath(f"{_TASK}.txt").read_bytes()
+        files.write_new(unfinished / "code" / f"{_TASK}.py", stub, files.PUBLIC)
         registry = made.registry().digest.hex()
         unfinished.rename(folder)
     except OSError as problem:

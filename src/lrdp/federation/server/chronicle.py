@@ -189,12 +189,17 @@ class Chronicle:
         self._places |= dict.fromkeys(ended.names, Place(verified=len(self.steps), tagged=True))
         self.steps.append(ended)
 
-    def rotate(self, rotation: Rotation) -> set[str]:
+    @property
+    def rotations(self) -> list[Registry]:
+        """The registries that replaced others."""
+        return [step.registry for step in self.steps if isinstance(step, Rotation)]
+
+    def rotate(self, position: Position, registry: Registry) -> set[str]:
         """Another registry from here on; those whose keys it does not hold have no place any more, and are named."""
-        before, after = rotation.position.session.registry.by_name, rotation.registry.by_name
+        before, after = position.session.registry.by_name, registry.by_name
         gone = {name for name, member in before.items() if after.get(name) != member}
         for name in gone:
             self._places.pop(name, None)
             self._told.pop(name, None)
-        self.steps.append(rotation)
+        self.steps.append(Rotation(position, registry))
         return gone

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from lrdp.federation.server.archive import Archive
-from lrdp.federation.server.chronicle import Chronicle, Concluded, Rotation
+from lrdp.federation.server.chronicle import Chronicle, Concluded
 from lrdp.federation.server.repetitions import Repetitions, ShownSum
-from lrdp.federation.server.saved_state import Progress, SavedState
+from lrdp.federation.server.saved_state import Progress
+from lrdp.federation.server.saving import saved
 from lrdp.federation.wire.layout import Layout, raw, unpack_values
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import (
@@ -28,9 +29,8 @@ from lrdp.federation.wire.questions import (
     Hello,
     Here,
     TrainAhead,
-    to_frame,
 )
-from lrdp.federation.wire.signing import sign_order, sign_session
+from lrdp.federation.wire.signing import rotated_hello, sign_order
 from lrdp.integrity import (
     Gathering,
     Idle,
@@ -45,12 +45,11 @@ from lrdp.integrity import (
     Wire,
     checks,
     server,
-    states,
     transcript_challenge,
 )
 from lrdp.ledger import Retries
 
-State = TypeVar("State", Gathering, Published)
+State = TypeVar("State", Idle, Gathering, Published)
 Publishing = Callable[[Gathering, Room], tuple[Published, Publish]]
 
 
@@ -146,16 +145,10 @@ class Coordinator:
 
         Raises NotVerified if it is not the consortium's, not due, or too small for the session's rounds.
         """
-        if not self.between_rounds:
-            raise RuntimeError("the registry is replaced between rounds.")
-        before = self._idle
+        before = self._in(Idle)
         self._state = server.rotate(before, registry)
-        gone = self._chronicle.rotate(Rotation(before.position, registry))
-        rotations = [step.registry for step in self._chronicle.steps if isinstance(step, Rotation)]
-        signature = sign_session(before.identity, Session.decode(self.hello.session), rotations)
-        encoded = tuple(one.encode() for one in rotations)
-        self.hello = replace(self.hello, rotations=encoded, signature=signature)
-        self._save()  # before it stands in the history's file, which must not be ahead of the state
+        gone = self._chronicle.rotate(before.position, registry)
+        self.hello = rotated_hello(self.hello, before.identity, self._chronicle.rotations)
         self.write_down()
         return gone
 
@@ -296,28 +289,10 @@ class Coordinator:
         self.archive.models.keep_only({self.round, self.progress.best or self.round})
 
     def write_down(self) -> None:
-        """Save what a server goes on from that dies now, and the history as far as it is accepted."""
+        """Save what a server goes on from that dies now; then the history, so that its file says nothing beyond it."""
+        known = self._chronicle, self.repetitions, self.progress
+        self.archive.save(saved(self._state, self.hello, *known, self.archive.written))
         self.archive.add_accepted(self._chronicle.steps)
-        self._save()
-
-    def _save(self) -> None:
-        """A sum that is out and not proved has failed for whoever goes on from here."""
-        idle, repetitions, written = self._idle, self.repetitions, self.archive.written
-        if isinstance(published := self._state, Published):
-            idle = replace(idle, attempt=idle.attempt + 1)
-            repetitions = repetitions.as_if_failed(published.header.names)
-        self.archive.save(
-            SavedState(
-                hello=to_frame(self.hello).prefix,
-                round=self.round,
-                idle=states.encode_server(idle),
-                written=written,
-                receipts=tuple(step.encode() for step in self._chronicle.steps[written:]),
-                places=self._chronicle.places,
-                shown=repetitions.shown(),
-                progress=self.progress,
-            )
-        )
 
     def _in(self, kind: type[State]) -> State:
         if not isinstance(self._state, kind):

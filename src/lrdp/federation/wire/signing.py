@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lrdp.codec import NUMBER
+from lrdp.federation.wire.questions import Hello
 from lrdp.integrity import Identity, Position, Registry, Session, Verdict, digest, rejection, verifies
 
 
@@ -16,6 +18,12 @@ def run_identifier(nonce: bytes, layout: bytes) -> bytes:
 def sign_session(identity: Identity, session: Session, rotations: Sequence[Registry] = ()) -> bytes:
     """The server's word that the session is its own, and under which registries: anybody could name its key."""
     return identity.sign(b"hello/v1", session.digest, *(registry.digest for registry in rotations))
+
+
+def rotated_hello(hello: Hello, identity: Identity, rotations: Sequence[Registry]) -> Hello:
+    """The same greeting, once these registries were taken up."""
+    signature = sign_session(identity, Session.decode(hello.session), rotations)
+    return replace(hello, rotations=tuple(each.encode() for each in rotations), signature=signature)
 
 
 def check_session_signed(session: Session, rotations: Sequence[Registry], signature: bytes) -> None:
