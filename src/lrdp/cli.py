@@ -8,7 +8,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp.commands import accounting, experiments, guard, init, integrity, ledger, model, run, training
+from lrdp.commands import (
+    accounting,
+    experiments,
+    founding,
+    guard,
+    init,
+    integrity,
+    ledger,
+    model,
+    registry,
+    run,
+    training,
+)
 from lrdp.commands.output import print_line, say
 from lrdp.commands.streams import streams
 from lrdp.errors import InvalidInput, LrdpError
@@ -32,6 +44,7 @@ for command in (
     training.check,
     guard.guard,
     init.init,
+    founding.found,
     ledger.statement,
     integrity.verify,
     run.run,
@@ -39,7 +52,7 @@ for command in (
     app.command()(command)
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(integrity.keys_app, name="keys")
-app.add_typer(integrity.registry_app, name="registry")
+app.add_typer(registry.registry_app, name="registry")
 app.add_typer(experiments.experiments_app, name="experiments")
 app.add_typer(model.model_app, name="model")
 

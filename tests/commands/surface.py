@@ -17,7 +17,7 @@ from integrity.parties import federation, honest_round, identity
 from lrdp.cli import app
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_files import KeptModel, write_model
-from lrdp.integrity import history, keys
+from lrdp.integrity import RegistryShelf, history, keys, read_registry
 from lrdp.integrity.cards import card
 from lrdp.ledger import ReceivedModel, Request
 from lrdp.ledger.starting import Home
@@ -124,10 +124,21 @@ LINES = {
     "ledger rotate-key": Line({"folder": "home"}, {"folder": HOME}, writes=True),
     "keys new": Line({"name": "hospital-1", "out": "hospital-1.pem"}, {"out": NEW}, writes=True),
     "keys show": Line({"path": "office.pem"}, {"path": PLAIN}),
+    "found": Line(
+        {"names": ["a", "b", "c"], "folder": "pilot", "rounds": 2, "local_steps": 2},
+        {"folder": Role({"noise.bin": 2, "noise.bin/below": 2, "/proc/new": 2, "home": 2})},
+        writes=True,
+    ),
     "registry new": Line(
         {"path": "new.json", "key": "office.pem"}, {"path": NEW, "key": PLAIN, "after": SIGNED}, writes=True
     ),
     "registry add": Line({"path": "open.json", "cards": "card.json"}, {"path": SIGNED, "cards": SIGNED}, writes=True),
+    "registry replace-key": Line(
+        {"path": "open.json", "cards": "c000.json"}, {"path": SIGNED, "cards": SIGNED}, writes=True
+    ),
+    "registry remove": Line({"path": "open.json", "names": "c000"}, {"path": SIGNED}, writes=True),
+    "registry show": Line({"path": "registry.json"}, {"path": SIGNED}),
+    "registry rotate": Line({"path": "next.json", "server": "server"}, {"path": SIGNED, "server": HOME}, writes=True),
     "registry sign": Line({"path": "open.json", "key": "office.pem"}, {"path": SIGNED, "key": PLAIN}, writes=True),
     "registry verify": Line({"path": "registry.json"}, {"path": SIGNED}),
     "model show": Line({"path": "model.safetensors"}, {"path": PLAIN}),
@@ -174,7 +185,7 @@ def words(name: str, command: Any, given: Mapping[str, Any]) -> list[str]:
         if each.name in given:
             value = given[each.name]
             option = [] if each.param_type_name == "argument" else [each.opts[0]]
-            typed += option if value is True else [*option, str(value)]
+            typed += option if value is True else [*option, *map(str, value if isinstance(value, list) else [value])]
     return typed
 
 
@@ -222,6 +233,9 @@ def _consortium(folder: Path, run: Any) -> None:
         run("registry", "new", path, "--key", "office.pem")
         run("registry", "add", path, "c000.json", "c001.json", "c002.json")
     run("registry", "sign", "registry.json", "--key", "office.pem")
+    run("registry", "new", "next.json", "--key", "office.pem", "--after", "registry.json")
+    run("registry", "sign", "next.json", "--key", "office.pem")
+    RegistryShelf(folder / "server").put(read_registry((folder / "registry.json").read_text()))
     parties = federation(4)
     lines = [history.session_line(parties.session), history.receipt_line(honest_round(parties))]
     (folder / "receipts.txt").write_text("\n".join(lines) + "\n")

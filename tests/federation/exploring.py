@@ -15,7 +15,7 @@ import itertools
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -107,8 +107,8 @@ class Books:
 class Drawn(Payer):
     """Makes updates of the client's name and the question."""
 
-    def trained(self, ledger: Any, order: Order, ready: client.Ready) -> Made:
-        request = requested(order, self.home.policy(), ready.position, ready.model)
+    def trained(self, ledger: Any, order: Order, ready: client.Ready, registries: Sequence[bytes] = ()) -> Made:
+        request = requested(order, self.home.policy(), ready.position, ready.model, registries)
         drawn = sha256(f"{self.home.identity().name}/{request.key}".encode()).digest()
         values = np.frombuffer(drawn[: POINT.size], np.int8).astype("<i4")
         return Made(

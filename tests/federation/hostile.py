@@ -47,7 +47,7 @@ HONEST = Order(steps=2, learning_rate=0.3)
 CODES = frozenset(
     {each.value for each in Refusal}
     | {each.value for each in Verdict}
-    | {"behind", "left", "answered", "ledger", "invalid", "failed", "no-guard"}
+    | {"behind", "left", "no-member", "answered", "ledger", "invalid", "failed", "no-guard"}
 )
 """Everything that a client may say when it declines."""
 

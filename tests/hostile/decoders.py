@@ -39,11 +39,11 @@ from lrdp.integrity.encoding import Reader
 from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
 from lrdp.integrity.receipts import RoundReceipt
-from lrdp.integrity.registry import Registry, encoded_digest
+from lrdp.integrity.registry import Registry, title
 from lrdp.integrity.repeats import Shown, Stands
 from lrdp.integrity.schemes import read_sketch_client
 from lrdp.integrity.sealing import unseal
-from lrdp.integrity.session import Parameters, Session, named_registry
+from lrdp.integrity.session import Parameters, Session, registry_title
 from lrdp.ledger import choice, events, export
 from lrdp.ledger import texts as encoding
 from lrdp.ledger.columns import read_columns
@@ -223,9 +223,9 @@ def _integrity() -> dict[str, Decoder]:
         "receipts.RoundReceipt.decode": (RoundReceipt.decode, receipt.encode()),
         "repeats.Stands.decode": (Stands.decode, ready.stands.encode()),
         "registry.Registry.decode": (Registry.decode, session.registry.encode()),
-        "registry.encoded_digest": (encoded_digest, session.registry.encode()),
+        "registry.title": (title, session.registry.encode()),
         "session.Session.decode": (Session.decode, session.encode()),
-        "session.named_registry": (named_registry, session.encode()),
+        "session.registry_title": (registry_title, session.encode()),
         "messages.Tag.decode": (Tag.decode, played.tags[0].encode()),
         "messages.Train.decode": (Train.decode, scene.gathering.train.encode()),
         "sealing.unseal": (unseal, states.encode_client(ready)),

@@ -11,8 +11,9 @@ from integrity.parties import conclude, federation, honest_round, identity, play
 from integrity.test_registry import rotated_world
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client, server
+from lrdp.integrity.history import follow_all
 from lrdp.integrity.messages import Accept, Tags
-from lrdp.integrity.receipts import follow, follow_all
+from lrdp.integrity.receipts import follow
 from lrdp.integrity.schemes import sketch_client
 from lrdp.integrity.session import ProofMethod
 from lrdp.integrity.verdicts import Verdict

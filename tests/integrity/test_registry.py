@@ -23,7 +23,7 @@ from lrdp.codec import pack, unpack
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client, keys, registry, server
 from lrdp.integrity.receipts import follow
-from lrdp.integrity.registry import Registry, sign, verify, verify_successor
+from lrdp.integrity.registry import Registry, lineage, sign, verify, verify_successor
 from lrdp.integrity.schemes import sketch_client
 from lrdp.integrity.session import genesis
 from lrdp.integrity.verdicts import Verdict
@@ -359,7 +359,7 @@ def test_keys_do_not_rotate_in_the_middle_of_a_round():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"version": 3}, {"version": 1}, {"previous": bytes(32)}, {"first_round": 0}],
+    [{"version": 3}, {"version": 1}, {"previous": bytes(32)}],
 )
 def test_a_registry_that_does_not_follow_is_refused(changes):
     good = registry_of(MEMBERS)
@@ -377,8 +377,97 @@ def test_a_successor_by_another_consortium_is_refused():
         verify_successor(good, unsigned)
 
 
-def test_rotation_is_due_at_one_round_only():
-    world = federation(3)
-    following = successor(world.session.registry, [identity("c000")])
-    with pytest.raises(NotVerified, match="due at round 2, this is 0"):
-        world.idle.position.rotated(following)
+def test_rotation_waits_for_its_first_round_and_may_come_later():
+    world = federation(4)
+    members = [identity(f"c{index:03d}") for index in range(4)]
+    following = successor(world.session.registry, members)
+    for _ in range(2):
+        with pytest.raises(NotVerified, match=f"due at round 2, this is {world.idle.position.round}"):
+            world.idle.position.rotated(following)
+        honest_round(world)
+    assert world.idle.position.rotated(following).session.registry == following
+    honest_round(world)
+    assert world.idle.position.rotated(following).round == 3
+
+
+def test_no_registry_is_replaced_before_the_first_round():
+    """A session is begun under the newest: else who joins could not tell from which model it began."""
+    world = federation(4)
+    at_once = successor(world.session.registry, [identity(f"c{index:03d}") for index in range(4)], first_round=0)
+    with pytest.raises(NotVerified, match="due at round 1, this is 0"):
+        world.idle.position.rotated(at_once)
+    honest_round(world)
+    assert world.idle.position.rotated(at_once).round == 1
+
+
+def test_a_registry_with_fewer_members_than_make_a_round_is_refused():
+    world = federation(4)
+    honest_round(world)
+    honest_round(world)
+    two = successor(world.session.registry, [identity("c000"), identity("c001")])
+    assert verdict_of(lambda: world.idle.position.rotated(two)) is Verdict.ROSTER_TOO_SMALL
+
+
+def test_who_signed_a_tag_in_a_round_follows_no_other_registry_before_it_ends():
+    """Others may have verified the round with that tag. The control has committed to an update, and signed nothing."""
+    world = federation(4)
+    honest_round(world)
+    honest_round(world)
+    members = [identity(f"c{index:03d}") for index in range(4)]
+    following = successor(world.session.registry, members)
+    scene = stage(world)
+    scheme = sketch_client(members[1], world.idle.position.rotated(following).session)
+    tagged = play_out(scene).tagged["c001"]
+    for ready in (client.roll_back(tagged), client.abandon(client.reconsider(tagged))):
+        assert verdict_of(lambda given=ready: client.rotate(given, following, members[1], scheme)) is (
+            Verdict.STALE_CONTEXT
+        )
+        assert verdict_of(lambda given=ready: client.catch_up(given, [following], given.model)) is (
+            Verdict.STALE_CONTEXT
+        )
+    free = client.abandon(scene.committed["c001"])
+    there = client.catch_up(free, [following], free.model)
+    assert there.position == client.rotate(free, following, members[1], scheme).position
+    assert there.scheme is scheme
+    assert there.stands == free.stands
+
+
+# ---------------------------------------- the chain of registries
+def chain(length: int) -> list[Registry]:
+    registries = [registry_of(MEMBERS)]
+    for _ in range(length - 1):
+        registries.append(successor(registries[-1], MEMBERS))
+    return registries
+
+
+def as_bytes(registries: list[Registry]) -> list[bytes]:
+    return [each.encode() for each in registries]
+
+
+@pytest.mark.parametrize("pinned", [0, 1, 2])
+def test_any_registry_of_a_chain_vouches_for_all_of_it(pinned):
+    made = chain(3)
+    assert lineage(as_bytes(made), made[pinned].digest) == tuple(made)
+
+
+def coup(made: list[Registry]) -> list[Registry]:
+    """The last one, by another consortium."""
+    return [*made[:-1], sign(made[-1], SERVER)]
+
+
+BROKEN_CHAINS = {
+    "not the pinned one": lambda made: [registry_of(MEMBERS[:3])],
+    "a gap": lambda made: [made[0], made[2]],
+    "backwards": lambda made: made[::-1],
+    "one twice": lambda made: [made[0], made[0], made[1]],
+    "signed by the server": coup,
+    "not signed": lambda made: [made[0], replace(made[1], signature=bytes(64))],
+    "an ancestor made up": lambda made: [replace(made[0], members=made[0].members[1:]), *made[1:]],
+    "a member's key is another's": lambda made: [made[0], successor(made[0], [MEMBERS[0], MEMBERS[0]])],
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN_CHAINS.values(), ids=BROKEN_CHAINS.keys())
+def test_a_chain_that_does_not_hold_is_refused_whole(broken):
+    made = chain(3)
+    assert verdict_of(lambda: lineage(as_bytes(broken(made)), made[1].digest)) is Verdict.REGISTRY_REFUSED

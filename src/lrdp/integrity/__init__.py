@@ -21,11 +21,11 @@ from lrdp.integrity.fixed_point import (
     model_hash,
     quantise,
 )
-from lrdp.integrity.history import receipt_line, session_line
+from lrdp.integrity.history import Step, follow_all, read_step, session_line
 from lrdp.integrity.keys import Identity, Member, new_identity, verifies
 from lrdp.integrity.messages import NONCE_SIZE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
-from lrdp.integrity.receipts import RoundReceipt, endorse, follow, follow_all
-from lrdp.integrity.registry import NO_PREVIOUS, Registry
+from lrdp.integrity.receipts import RoundReceipt, endorse, follow
+from lrdp.integrity.registry import NO_PREVIOUS, Registry, RegistryTitle
 from lrdp.integrity.repeats import Repeats, Roster, nothing_before, same_roster, smaller_roster
 from lrdp.integrity.rounds import Contribution, Outcome, run_round
 from lrdp.integrity.schemes import (
@@ -38,7 +38,17 @@ from lrdp.integrity.schemes import (
 )
 from lrdp.integrity.sealing import MOST_STATE_BYTES
 from lrdp.integrity.server import Gathering, Idle, Published
-from lrdp.integrity.session import FEWEST, Parameters, Position, ProofMethod, Session, genesis, majority, named_registry
+from lrdp.integrity.session import (
+    FEWEST,
+    Parameters,
+    Position,
+    ProofMethod,
+    Session,
+    encoded_registry,
+    genesis,
+    majority,
+)
+from lrdp.integrity.shelf import RegistryShelf
 from lrdp.integrity.states import ClientState
 from lrdp.integrity.verdicts import MEANINGS, Verdict, rejection
 from lrdp.integrity.wire import Wire
@@ -77,6 +87,8 @@ __all__ = [
     "Published",
     "Quantised",
     "Registry",
+    "RegistryShelf",
+    "RegistryTitle",
     "Repeats",
     "Room",
     "Roster",
@@ -86,6 +98,7 @@ __all__ = [
     "SessionKey",
     "SketchClient",
     "SketchServer",
+    "Step",
     "Tag",
     "Tags",
     "Train",
@@ -97,6 +110,7 @@ __all__ = [
     "client",
     "combine",
     "digest",
+    "encoded_registry",
     "endorse",
     "exact_client",
     "follow",
@@ -105,13 +119,12 @@ __all__ = [
     "json_object",
     "majority",
     "model_hash",
-    "named_registry",
     "new_identity",
     "nothing_before",
     "quantise",
     "read_card",
     "read_registry",
-    "receipt_line",
+    "read_step",
     "registry_record",
     "rejection",
     "run_round",

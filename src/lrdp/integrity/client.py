@@ -10,21 +10,23 @@ closed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lrdp.errors import InvalidInput
 from lrdp.integrity import checks
 from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.fixed_point import Model, Whole, aggregate_hash, model_hash, next_model
+from lrdp.integrity.history import Step, follow_all
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import TAG_VALUE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
-from lrdp.integrity.receipts import RoundReceipt, follow_all
 from lrdp.integrity.registry import Registry
 from lrdp.integrity.repeats import NOTHING_SHOWN, Repeats, Stands, same_roster
-from lrdp.integrity.schemes import ClientScheme, small_vector
+from lrdp.integrity.schemes import ClientScheme, sketch_client, small_vector
 from lrdp.integrity.session import Position, Session, genesis
 from lrdp.integrity.verdicts import Verdict, rejection, require
+
+MakeScheme = Callable[[Identity, Session], ClientScheme]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -220,12 +222,28 @@ def abandon(committed: Committed) -> Ready:
 
 def rotate(ready: Ready, registry: Registry, identity: Identity, scheme: ClientScheme) -> Ready:
     """At a round boundary, under the consortium's next registry and with keys that it holds."""
+    _require_border(ready)
     position = ready.position.rotated(registry)
     return replace(ready, position=position, identity=identity, scheme=scheme, attempt=0)
 
 
-def catch_up(ready: Ready, receipts: Sequence[RoundReceipt], model: Model) -> Ready:
-    """Join after rounds missed: each receipt must be accepted by a quorum, and ``model`` be the one they end in."""
-    stands = ready.stands.next_round() if receipts else ready.stands
-    joined = resume(ready.identity, ready.scheme, follow_all(ready.position, receipts), model, stands)
-    return joined if receipts else replace(joined, attempt=ready.attempt)
+def _require_border(ready: Ready) -> None:
+    """Whoever signed a tag in this round waits for its end: others may have verified it, with that tag."""
+    if ready.stands.shown:
+        raise rejection(Verdict.STALE_CONTEXT, "the registry is replaced between rounds, and a sum of this one is out")
+
+
+def catch_up(ready: Ready, steps: Sequence[Step], model: Model, scheme: MakeScheme = sketch_client) -> Ready:
+    """Join after rounds missed, and under registries that replaced others in between.
+
+    Each receipt must be accepted by a quorum, and ``model`` be the one they end in. A new registry makes a new session,
+    for which ``scheme`` makes this client's half.
+    """
+    if isinstance(next(iter(steps), None), Registry):
+        _require_border(ready)
+    position = follow_all(ready.position, steps)
+    stands = ready.stands if position.round == ready.position.round else ready.stands.next_round()
+    same = position.session == ready.position.session
+    half = ready.scheme if same else scheme(ready.identity, position.session)
+    joined = resume(ready.identity, half, position, model, stands)
+    return joined if steps else replace(joined, attempt=ready.attempt)

@@ -5,18 +5,20 @@ It holds no model data. An auditor walks it with nothing but the pinned hash of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lrdp.codec import MOST_BYTES, pack
 from lrdp.errors import NotVerified
 from lrdp.integrity.receipts import RoundReceipt, follow
 from lrdp.integrity.registry import Registry, verify
-from lrdp.integrity.session import Position, Session, genesis, named_registry
+from lrdp.integrity.session import Position, Session, genesis, registry_title
 from lrdp.integrity.verdicts import Verdict, rejection
 
 _REGISTRY = pack(*Registry.FORMAT.label)
 LONGEST_LINE = 2 * MOST_BYTES + 2
+Step = RoundReceipt | Registry
+"""How a history goes on: by a round, or by a registry that replaces the one before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +47,21 @@ def rotation_line(registry: Registry) -> str:
 def read_session(line: str, pin: bytes | None) -> Session:
     """What ``session_line`` wrote; of a registry that is not the pinned one nothing is decoded."""
     data = _bytes(line)
-    if pin is not None and (named := named_registry(data)) != pin:
+    if pin is not None and (named := registry_title(data).digest) != pin:
         raise rejection(Verdict.REGISTRY_REFUSED, f"its hash is {named.hex()}, pinned is {pin.hex()}")
     return Session.decode(data)
+
+
+def read_step(data: bytes) -> Step:
+    """A receipt, or a registry."""
+    return Registry.decode(data) if data.startswith(_REGISTRY) else RoundReceipt.decode(data)
+
+
+def follow_all(position: Position, steps: Sequence[Step]) -> Position:
+    """The position after all of them, each of which must hold where it stands."""
+    for step in steps:
+        position = position.rotated(step) if isinstance(step, Registry) else follow(position, step)
+    return position
 
 
 def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
@@ -63,14 +77,17 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
     verify(session.registry, session.registry.digest)
     position: Position | None = None
     for line in remaining:
-        data = _bytes(line)
-        if data.startswith(_REGISTRY) and position is not None:
-            position = position.rotated(Registry.decode(data))
-            yield VerifiedLine(position=position)
-        else:
-            receipt = RoundReceipt.decode(data)
-            position = follow(position or genesis(session, receipt.header.model), receipt)
-            yield VerifiedLine(position=position, participants=receipt.header.names)
+        step = read_step(_bytes(line))
+        names = () if isinstance(step, Registry) else step.header.names
+        position = follow_all(position or _beginning(session, step), [step])
+        yield VerifiedLine(position=position, participants=names)
+
+
+def _beginning(session: Session, step: Step) -> Position:
+    """The first receipt says from which model the session began."""
+    if isinstance(step, Registry):
+        raise rejection(Verdict.REGISTRY_REFUSED, "no registry is replaced before the first round")
+    return genesis(session, step.header.model)
 
 
 def _bytes(line: str) -> bytes:

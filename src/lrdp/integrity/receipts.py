@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -105,10 +105,3 @@ def follow(position: Position, receipt: RoundReceipt) -> Position:
     """
     require(RECEIPT, Claim(position=position, receipt=receipt))
     return position.after(receipt.header.digest, receipt.header.next_model)
-
-
-def follow_all(position: Position, receipts: Sequence[RoundReceipt]) -> Position:
-    """The position after all of them."""
-    for receipt in receipts:
-        position = follow(position, receipt)
-    return position

@@ -6,8 +6,10 @@ another only at a round boundary, signed with the same key and naming the one it
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import ClassVar
 
 from lrdp.codec import NUMBER, Format, many, packed
@@ -33,7 +35,7 @@ _LABEL = b"registry/v1"
 
 @dataclass(frozen=True, kw_only=True)
 class Registry(Encoded):
-    """Version ``version``, in force from round ``first_round`` on."""
+    """Version ``version``; a session that runs takes it up at round ``first_round`` at the earliest."""
 
     version: int
     first_round: int
@@ -72,15 +74,72 @@ class Registry(Encoded):
         return {member.name: place for place, member in enumerate(self.members)}
 
 
-def encoded_digest(data: bytes) -> bytes:
-    """The digest of an encoded registry, of whose members nothing is decoded or kept.
+@dataclass(frozen=True, kw_only=True)
+class RegistryTitle:
+    """What an encoded registry says of itself; of its members nothing is decoded or kept.
 
     Guarantees: whatever ``Registry.decode`` then makes of these bytes has this digest, for it has one encoding.
     """
+
+    version: int
+    previous: bytes
+    consortium: bytes
+    digest: bytes
+    signature: bytes
+
+    def signed(self) -> bool:
+        """Whether the consortium that it names signed it."""
+        return verifies(self.consortium, self.signature, b"registry-signature/v1", self.digest)
+
+    def follows(self, before: RegistryTitle) -> bool:
+        """Whether it names ``before`` as the one that it replaces."""
+        return self.previous == before.digest and self.version == before.version + 1
+
+
+def title(data: bytes) -> RegistryTitle:
+    """Of an encoded registry."""
     with strictly():
         *signed, signature = Registry.FORMAT.split(data)
-        SIGNATURE.read(signature)
-    return digest(_LABEL, *signed)
+        version, _, previous, consortium, _ = signed
+        return RegistryTitle(
+            version=NUMBER.read(version),
+            previous=HASH.read(previous),
+            consortium=HASH.read(consortium),
+            digest=digest(_LABEL, *signed),
+            signature=SIGNATURE.read(signature),
+        )
+
+
+def lineage(encoded: Sequence[bytes], pin: bytes) -> tuple[Registry, ...]:
+    """The registries of a session, in their order, if each replaces the one before and the pinned one is among them.
+
+    Guarantees: those before the pinned one are the ones that its consortium replaced, by their hashes; those after it
+    are signed with the same key. Of any others nothing is decoded or kept.
+    """
+    titles = [title(data) for data in encoded]
+    consortium = next((each.consortium for each in titles if each.digest == pin), None)
+    if consortium is None:
+        raise rejection(Verdict.REGISTRY_REFUSED, f"none of {len(titles)} is the pinned one, {pin.hex()}")
+    for before, after in pairwise(titles):
+        if not after.follows(before):
+            raise rejection(Verdict.REGISTRY_REFUSED, f"version {after.version} does not follow {before.version}")
+    if not all(each.consortium == consortium and each.signed() for each in titles):
+        raise rejection(Verdict.REGISTRY_REFUSED, "one of them is not signed by the consortium of the pinned one")
+    registries = tuple(Registry.decode(data) for data in encoded)
+    for registry in registries:
+        require(CHECKS, registry)
+    return registries
+
+
+def successor(current: Registry, members: Iterable[Member], first_round: int = 0) -> Registry:
+    """The next version, yet to be signed; sessions that run take it up at ``first_round`` at the earliest."""
+    return Registry(
+        version=current.version + 1,
+        first_round=first_round,
+        previous=current.digest,
+        consortium=current.consortium,
+        members=tuple(sorted(members, key=lambda member: member.name)),
+    )
 
 
 def sign(registry: Registry, consortium: Identity) -> Registry:
@@ -118,7 +177,7 @@ def verify(registry: Registry, pin: bytes) -> Registry:
 def verify_successor(current: Registry, following: Registry) -> Registry:
     """``following``, if the consortium made it to replace ``current``."""
     linked = following.previous == current.digest and following.version == current.version + 1
-    if not linked or following.consortium != current.consortium or following.first_round <= current.first_round:
+    if not linked or following.consortium != current.consortium:
         raise rejection(Verdict.REGISTRY_REFUSED, f"version {following.version} does not follow {current.version}")
     require(CHECKS, following)
     return following

@@ -12,7 +12,7 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH, HASH_SIZE, Encoded, digest, part_of, sized, strictly
 from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.keys import KEY_SIZE
-from lrdp.integrity.registry import Registry, encoded_digest, verify_successor
+from lrdp.integrity.registry import Registry, RegistryTitle, title, verify_successor
 from lrdp.integrity.verdicts import Verdict, rejection
 
 FEWEST = 3
@@ -92,11 +92,16 @@ class Session(Encoded):
         return digest(b"session/v1", self.identifier, self.server_key, self.parameters.encode(), self.registry.digest)
 
 
-def named_registry(data: bytes) -> bytes:
-    """The digest of the registry in an encoded session: what a pin is compared with before the session is decoded."""
+def encoded_registry(data: bytes) -> bytes:
+    """The registry in an encoded session, as it is: what is authenticated before the session is decoded."""
     with strictly():
         *_, registry = Session.FORMAT.split(data)
-    return encoded_digest(registry)
+    return registry
+
+
+def registry_title(data: bytes) -> RegistryTitle:
+    """Of the registry in an encoded session."""
+    return title(encoded_registry(data))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +119,16 @@ class Position:
         return replace(self, round=self.round + 1, tip=tip, model=next_model)
 
     def rotated(self, registry: Registry) -> Position:
-        """The same position under the consortium's next registry, which must be due exactly now."""
-        if registry.first_round != self.round:
-            raise rejection(Verdict.REGISTRY_REFUSED, f"due at round {registry.first_round}, this is {self.round}")
+        """The same position under the consortium's next registry, once that is due.
+
+        Before the first round there is none to replace: a session is begun under the newest.
+        """
+        due, least = max(1, registry.first_round), self.session.parameters.min_roster
+        if self.round < due:
+            raise rejection(Verdict.REGISTRY_REFUSED, f"due at round {due}, this is {self.round}")
         session = replace(self.session, registry=verify_successor(self.session.registry, registry))
+        if len(registry.members) < least:
+            raise rejection(Verdict.ROSTER_TOO_SMALL, f"{len(registry.members)} members, and {least} make a round")
         return replace(self, session=session, tip=digest(b"rotate/v1", self.tip, session.digest))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
 
 from lrdp.errors import InvalidInput
-from lrdp.federation.client.pins import check_pins, check_registry
+from lrdp.federation.client.lineage import Lineage
+from lrdp.federation.client.pins import check_pins, check_registries
+from lrdp.federation.wire.frames import Body
 from lrdp.federation.wire.layout import Layout, as_model
 from lrdp.federation.wire.questions import CatchUp, Hello
 from lrdp.federation.wire.signing import check_session_signed, run_identifier
@@ -13,18 +15,17 @@ from lrdp.integrity import (
     ClientState,
     Identity,
     ProofMethod,
-    Registry,
     RoundReceipt,
     Session,
+    Step,
     client,
     follow_all,
     genesis,
     model_hash,
-    named_registry,
     nothing_before,
+    read_step,
     sketch_client,
 )
-from lrdp.integrity import registry as registries
 from lrdp.ledger import Policy
 
 
@@ -32,24 +33,19 @@ class Behind(InvalidInput):
     """This client cannot follow: it must be greeted, and shown receipts and the model."""
 
 
-@lru_cache(maxsize=4)
-def _verified(registry: Registry, pin: bytes) -> Registry:
-    return registries.verify(registry, pin)
-
-
 def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Layout) -> Session:
-    """The session that a server proposes, if this client may take part in it.
+    """The session that a server proposes, as it was opened, if this client may take part in it.
 
-    Guarantees: its registry, its server and its least roster are as the policy pins them, that server opened it, its
-    model is the client's own, its method `sketch`. Of any other registry nothing is decoded or kept.
+    Guarantees: its registries, its server and its least roster are as the policy pins them, that server opened it and
+    took these registries up, its model is the client's own, its method `sketch`. Of a registry that the pinned one does
+    not vouch for nothing is decoded or kept.
     """
-    check_registry(named_registry(hello.session).hex(), policy)
+    shown = Lineage.of(hello)
+    check_registries(shown.digests, policy)
+    registries = shown.verified(bytes.fromhex(policy.peers.registry_sha256))
     session = Session.decode(hello.session)
-    check_pins(session, policy)
-    check_session_signed(session, hello.signature)
-    _verified(session.registry, session.registry.digest)
-    if session.registry.by_name.get(identity.name) != identity.member:
-        raise InvalidInput(f"the registry does not hold the keys of {identity.name}: have the consortium add them.")
+    check_pins(session, shown.digests, policy)
+    check_session_signed(session, registries[len(hello.ancestors) + 1 :], hello.signature)
     if identity.name != policy.identity.client:
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
     if not layout.is_described_by(hello.layout) or session.parameters.point.size != layout.size:
@@ -76,20 +72,36 @@ def last_verified(state: ClientState) -> client.Ready:
     return client.roll_back(state)
 
 
-def caught_up(ready: client.Ready, since: CatchUp) -> client.Ready:
-    """From where the client stands to the end of the receipts, with a model that they end in."""
-    receipts = [RoundReceipt.decode(data) for data in since.receipts]
-    return client.catch_up(ready, receipts, as_model(since.model or b"", ready.model.size))
+@dataclass(frozen=True)
+class ShownHistory:
+    """What a server shows a client of a history: its steps, and the model after them where the client has another."""
+
+    steps: tuple[Step, ...]
+    model: Body | None
+
+    @classmethod
+    def of(cls, since: CatchUp) -> ShownHistory:
+        return cls(tuple(read_step(data) for data in since.receipts), since.model)
+
+    def __bool__(self) -> bool:
+        return bool(self.steps) or self.model is not None
 
 
-def joined(identity: Identity, session: Session, since: CatchUp, last_update: int) -> client.Ready:
+def caught_up(ready: client.Ready, shown: ShownHistory) -> client.Ready:
+    """From where the client stands to the end of the steps, with a model that they end in."""
+    model = ready.model if shown.model is None else as_model(shown.model, ready.model.size)
+    return client.catch_up(ready, shown.steps, model)
+
+
+def joined(identity: Identity, session: Session, shown: ShownHistory, last_update: int) -> client.Ready:
     """The same from the session's beginning on.
 
     A client that does not know what it showed in this session shows no update again that it made before: up to
     ``last_update`` all are spent.
     """
-    receipts = [RoundReceipt.decode(data) for data in since.receipts]
-    model = as_model(since.model or b"", session.parameters.point.size)
-    start = genesis(session, receipts[0].header.model if receipts else model_hash(model))
-    position, scheme = follow_all(start, receipts), sketch_client(identity, session)
+    model = as_model(shown.model or b"", session.parameters.point.size)
+    first = next((step.header.model for step in shown.steps if isinstance(step, RoundReceipt)), None)
+    start = genesis(session, model_hash(model) if first is None else first)
+    position = follow_all(start, shown.steps)
+    scheme = sketch_client(identity, position.session)
     return client.resume(identity, scheme, position, model, nothing_before(last_update))

@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from lrdp.errors import AlreadyAnswered, InvalidInput, LedgerDamaged, NotVerified, Refused
-from lrdp.federation.client.catching_up import Behind, agreed_session, caught_up, joined, last_verified
+from lrdp.federation.client.catching_up import Behind, last_verified
+from lrdp.federation.client.following import Follower
 from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.lineage import NotAMember
 from lrdp.federation.client.local_task import Workbench
 from lrdp.federation.client.paying import Made, MakeUpdate, Payer
-from lrdp.federation.client.pins import check_pins
 from lrdp.federation.client.standing import LeftSession, Standing
 from lrdp.federation.wire.frames import Frame, admit
 from lrdp.federation.wire.layout import unpack_values
@@ -48,7 +49,7 @@ from lrdp.federation.wire.questions import (
     to_frame,
 )
 from lrdp.federation.wire.signing import check_order_signed
-from lrdp.integrity import NONCE_SIZE, ClientState, Repeats, RoundReceipt, Wire, client, same_roster, smaller_roster
+from lrdp.integrity import NONCE_SIZE, Repeats, RoundReceipt, Wire, client, same_roster, smaller_roster
 from lrdp.ledger import Head, Ledger, Retries
 from lrdp.screen import visible
 from lrdp.training import private_update
@@ -58,6 +59,7 @@ _OWN: Final = "an exception's text may tell about the data, so the server is tol
 _CODES: Final[dict[type[Exception], str]] = {
     Behind: "behind",
     LeftSession: "left",
+    NotAMember: "no-member",
     AlreadyAnswered: "answered",
     LedgerDamaged: "ledger",
     InvalidInput: "invalid",
@@ -75,6 +77,7 @@ class Participant:
     def __init__(self, home: ClientHome, bench: Workbench, update: MakeUpdate = private_update) -> None:
         self._home, self._bench, self._payer = home, bench, Payer(home, bench, update)
         self._standing = Standing(home.standing)
+        self._follower = Follower(home, bench, self._standing)
 
     def handle(self, given: Frame) -> Frame:
         """The answer to a message; a refusal, whatever went wrong, is a constant.
@@ -123,10 +126,7 @@ class Participant:
     # --------------------------------------------------------------------------------------------- entering and ending
     def hello(self, hello: Hello, _accept: bytes) -> Here:
         """Enter the session, if it is as the policy pins it and its model is the client's own."""
-        identity, proposed = self._home.identity(), to_frame(hello).prefix
-        session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
-        if not self._standing.is_in(session.digest):
-            self._standing.enter(session.digest, proposed)
+        identity, session = self._home.identity(), self._follower.entered(hello)
         state, here = self._standing.load(identity), Here(name=identity.name, round=0, tip=NOWHERE)
         if state is not None:
             position = last_verified(state).position
@@ -157,44 +157,44 @@ class Participant:
     # ---------------------------------------------------------------------------------------------- four kinds of work
     def contribute(self, asked: Contribute, accept: bytes) -> Contributed:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
-        ready = self._up_to_date(asked.since)
+        ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
         with self._books(asked.since) as ledger:
-            return self._committed(ledger, begun, self._payer.trained(ledger, order, ready), accept)
+            return self._committed(ledger, begun, self._payer.trained(ledger, order, ready, registries), accept)
 
     def train_ahead(self, asked: TrainAhead, accept: bytes) -> TrainedAhead:
         """The same without the last two: the update waits for a round that it can be part of."""
-        ready = self._up_to_date(asked.since)
+        ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         with self._books(asked.since) as ledger:
-            made = self._payer.trained(ledger, order, ready)
+            made = self._payer.trained(ledger, order, ready, registries)
         self._standing.wait_with(made.reply.charge, made.trained_from)
         return TrainedAhead(trained_from=made.trained_from, head=made.reply.head, accept=accept)
 
     def hand_in(self, asked: HandIn, accept: bytes) -> Contributed:
         """The last two: *commit → send*."""
-        ready = self._up_to_date(asked.since)
+        ready, _ = self._follower.up_to_date(asked.since)
         begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
         with self._books(asked.since) as ledger:
             return self._committed(ledger, begun, self._waiting(ledger), accept)
 
     def count(self, asked: Count, accept: bytes) -> Counted:
         """A noised and charged count, in the same order."""
-        ready = self._up_to_date(asked.since)
+        ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         with self._books(asked.since) as ledger:
-            reply = self._payer.counted(ledger, order, ready)
+            reply = self._payer.counted(ledger, order, ready, registries)
             ledger.sent(reply)
         return Counted(share=reply.body, head=reply.head, accept=accept)
 
     def can_you(self, asked: CanYou, accept: bytes) -> Able:
         """Yes, or the very refusal that the order would meet; nothing is charged, and no record is looked at."""
-        ready = self._up_to_date(asked.since)
+        ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         self._standing.ask_about(ready.position.round, asked.order)
         with self._books(asked.since) as ledger:
-            self._payer.afford(ledger, order, ready)
+            self._payer.afford(ledger, order, ready, registries)
         return Able(accept=accept)
 
     def _order(self, ready: client.Ready, asked: Contribute | TrainAhead | Count | CanYou) -> Order:
@@ -257,34 +257,6 @@ class Participant:
         return {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}[
             self._home.policy().peers.retries
         ]
-
-    def _up_to_date(self, since: CatchUp) -> client.Ready:
-        """The verified state to train from, in a session that is still as the policy pins it."""
-        identity = self._home.identity()
-        state = self._standing.load(identity)
-        if since.model is not None:
-            ready = self._shown(since, state)
-        elif state is None:
-            raise Behind("this client has no model: it needs the receipts from the first round on, and the model.")
-        else:
-            ready = last_verified(state)
-        check_pins(ready.position.session, self._home.policy())  # also if the policy changed since the greeting
-        return ready
-
-    def _shown(self, since: CatchUp, state: ClientState | None) -> client.Ready:
-        """After rounds that this client did not take part in."""
-        hello = read_message(Frame(self._standing.agreed() or b""))
-        if not isinstance(hello, Hello):
-            raise Behind("this client has not been greeted.")
-        identity = self._home.identity()
-        session = agreed_session(hello, self._home.policy(), identity, self._bench.layout)
-        if state is not None:
-            ready = caught_up(last_verified(state), since)
-        else:
-            with closing(self._home.ledger()) as ledger:
-                ready = joined(identity, session, since, ledger.books.seq)
-        self._standing.save(ready)
-        return ready
 
     def _declined(self, problem: Exception, code: str, accept: bytes) -> Frame:
         _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lrdp.federation.client.counting import counting, private_accuracy
@@ -35,9 +35,9 @@ class Payer:
     bench: Workbench
     update: MakeUpdate = private_update
 
-    def trained(self, ledger: Ledger, order: Order, ready: client.Ready) -> Made:
+    def trained(self, ledger: Ledger, order: Order, ready: client.Ready, registries: Sequence[bytes] = ()) -> Made:
         """A noised update, in whole numbers."""
-        request = requested(order, self.home.policy(), ready.position, ready.model)
+        request = requested(order, self.home.policy(), ready.position, ready.model, registries)
         reply = ledger.reply_to(request)
         if reply is None:
             receipt, task = _paid(ledger, request, self._task(request, order, ready))
@@ -46,13 +46,13 @@ class Payer:
             reply = ledger.ready(receipt, pack_values(values, point))
         return Made(reply, ready.position.round)
 
-    def afford(self, ledger: Ledger, order: Order, ready: client.Ready) -> None:
+    def afford(self, ledger: Ledger, order: Order, ready: client.Ready, registries: Sequence[bytes] = ()) -> None:
         """Refuse as ``trained`` would refuse to pay; nothing is charged, and no record is looked at."""
-        ledger.afford(requested(order, self.home.policy(), ready.position, ready.model))
+        ledger.afford(requested(order, self.home.policy(), ready.position, ready.model, registries))
 
-    def counted(self, ledger: Ledger, order: Order, ready: client.Ready) -> Reply:
+    def counted(self, ledger: Ledger, order: Order, ready: client.Ready, registries: Sequence[bytes] = ()) -> Reply:
         """A noised share of correct records."""
-        request = requested(order, self.home.policy(), ready.position, ready.model)
+        request = requested(order, self.home.policy(), ready.position, ready.model, registries)
         reply = ledger.reply_to(request)
         if reply is None:
             count = counting(self._task(request, order, ready), request.clip_norm)

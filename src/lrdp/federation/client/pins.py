@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lrdp.errors import PolicyRefused
 from lrdp.integrity import Session
 from lrdp.ledger import Policy, Refusal
 
 
-def check_pins(session: Session, policy: Policy) -> None:
+def check_pins(session: Session, registries: Collection[bytes], policy: Policy) -> None:
     """Refuse a session of another consortium or server, or with smaller rounds than the policy has.
 
-    Guarantees: of a session that passes, every round has ``min_roster`` members of the pinned registry, and a client
-    that was absent believes in a round only if so many of them accepted it.
+    ``registries`` are the digests of the session's own and of those that replaced it.
+
+    Guarantees: of a session that passes, every round has ``min_roster`` members of the pinned registry, or of one that
+    its consortium put before or after it, and a client that was absent believes in a round only if so many of them
+    accepted it.
     """
-    check_registry(session.registry.digest.hex(), policy)
+    check_registries(registries, policy)
     server, peers, fewest = session.server_key.hex(), policy.peers, session.parameters.min_roster
     if server not in peers.server_keys:
         raise PolicyRefused(
@@ -29,12 +34,12 @@ def check_pins(session: Session, policy: Policy) -> None:
         )
 
 
-def check_registry(registry: str, policy: Policy) -> None:
-    """Refuse a registry that is not the pinned one, by its hash alone."""
-    pin = policy.peers.registry_sha256
-    if registry != pin:
+def check_registries(registries: Collection[bytes], policy: Policy) -> None:
+    """Refuse registries of which none is the pinned one, by their hashes alone."""
+    pin, shown = policy.peers.registry_sha256, [digest.hex() for digest in registries]
+    if pin not in shown:
         raise PolicyRefused(
-            f"the server's registry is {registry[:12]}, the policy pins {pin[:12] or 'none'} "
+            f"the server's registry is {', '.join(each[:12] for each in shown)}, the policy pins {pin[:12] or 'none'} "
             f"({policy.where('peers.registry_sha256')}): nothing was trained.",
             Refusal.REGISTRY,
         )

@@ -49,7 +49,7 @@ _NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowErro
 _LEFT: Final = pack(b"left/v1")
 MOST_ORDERS_PER_ROUND: Final = 4
 """An honest server asks about one, and about another for each renewal."""
-_OUTLASTING: Final = ("lock", "left", "disputed.txt")
+_OUTLASTING: Final = ("lock", "left", "registries", "disputed.txt")
 """What does not end with a session."""
 
 
@@ -74,9 +74,17 @@ class Saved(NamedTuple):
     files: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True)
+class Followed:
+    """The registries that a client has followed, each encoded."""
+
+    registries: tuple[bytes, ...]
+
+
 _ASKED: Final = packed(b"asked/v1", round=NUMBER, orders=many(RAW, MOST_ORDERS_PER_ROUND))
 _WAITING: Final = packed(b"waiting/v1", charge=NUMBER, trained_from=NUMBER)
 _FILES: Final = many(row(text(_LONGEST_NAME), text(_LONGEST_NAME)), _MOST_VECTORS)
+_FOLLOWED: Final = Format(PACKED, (b"registries/v1",), {"registries": many(RAW, most_bytes=_MOST_BYTES)}, _MOST_BYTES)
 _SAVED: Final = Format(PACKED, (b"standing/v1",), {"state": RAW, "files": _FILES}, _MOST_BYTES)
 
 
@@ -134,8 +142,12 @@ class Standing:
     def enter(self, session: bytes, proposed: bytes) -> None:
         """Enter the session of this digest; where the client stood in another is forgotten, and that one is over.
 
-        Raises Left for a session that was left.
+        Where it is in that one already, it is greeted anew. Raises LeftSession for a session that was left.
         """
+        if self.is_in(session):
+            if proposed != self.agreed():
+                _replace(self._folder / "agreed", proposed)
+            return
         left, current = self._left(), self.agreed()
         if session in left:
             raise LeftSession("this session was left for another one, and is not entered again: begin a new one.")
@@ -156,6 +168,16 @@ class Standing:
         if content and (label != _LEFT or len(left) % HASH_SIZE):
             raise InvalidInput("the file `left` of this client is damaged, so no session is entered: restore it.")
         return [left[at : at + HASH_SIZE] for at in range(0, len(left), HASH_SIZE)]
+
+    def registries(self) -> tuple[bytes, ...]:
+        """Those that this client has followed in the session that it is in, or was in last; the last is in force."""
+        kept = _content(self._folder / "registries")
+        return Followed(**_FOLLOWED.decode(kept)).registries if kept else ()
+
+    def follow(self, registries: tuple[bytes, ...]) -> None:
+        """These are the consortium's, from here on and beyond the session: there is no way back to an older one."""
+        if registries != self.registries():
+            _replace(self._folder / "registries", _FOLLOWED.encode(Followed(registries)))
 
     def accepted(self) -> bytes:
         """The last ACCEPT, for a server that did not get it."""

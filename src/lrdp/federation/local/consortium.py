@@ -1,4 +1,4 @@
-"""A whole consortium in one folder, for simulations and demonstrations.
+"""A whole consortium in one folder, for simulations, demonstrations and pilots.
 
 In the field each client makes its own keys with `lrdp keys new` and `lrdp init`, and nobody holds them all.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from lrdp import files
 from lrdp.accounting import Training
@@ -28,6 +28,8 @@ from lrdp.integrity import registry as registries
 from lrdp.ledger import Holder as PolicyIdentity
 from lrdp.ledger import Home, PeersRule, open_budget, write_policy
 
+_NO_TASK: Final = '# [task]\n# module = "package.module:name"'
+
 
 @dataclass(frozen=True, kw_only=True)
 class Consortium:
@@ -45,6 +47,11 @@ class Consortium:
         """As `lrdp registry` writes it."""
         return self.folder / "registry.json"
 
+    @property
+    def office_key(self) -> Path:
+        """What signs the registry: in the field, off line and nowhere near the server."""
+        return self.folder / "consortium.pem"
+
     def client(self, name: str) -> ClientHome:
         return ClientHome(folder=self.folder / "clients" / name)
 
@@ -59,40 +66,60 @@ class Consortium:
 
 
 def found(
-    folder: Path, trainings: Mapping[str, Training], *, unit: str = "record", min_roster: int | None = None
+    folder: Path,
+    trainings: Mapping[str, Training],
+    *,
+    unit: str = "record",
+    min_roster: int | None = None,
+    task: str = "",
 ) -> Consortium:
     """Keys for everybody, a signed registry, and for each client a policy and an open budget of its own.
 
-    Every policy pins registry and server, and a least roster: a majority of the registry unless it is given.
+    Every policy pins registry and server, and a least roster: a majority of the registry unless it is given. ``task``
+    is what a guard trains, as in ``"package.module:name"``.
     """
     consortium = Consortium(folder=folder)
     identities = {name: new_identity(name) for name in trainings}
-    registry = _signed_registry(list(identities.values()))
+    office, server = new_identity("consortium"), new_identity("server")
+    registry = _signed_registry(list(identities.values()), office)
     consortium.server_folder.mkdir(parents=True)
-    server = new_identity("server")
+    keys.save(office, consortium.office_key)
     keys.save(server, consortium.server_folder / "identity.pem")
     record = json.dumps(registry_record(registry), indent=1) + "\n"
     files.replace(consortium.registry_file, record.encode(), files.PUBLIC)
-    peers = PeersRule(
-        registry_sha256=registry.digest.hex(),
-        server_keys=(server.member.signing_key.hex(),),
-        min_roster=majority(registry) if min_roster is None else min_roster,
-    )
     for name, training in trainings.items():
-        home = Home(folder=consortium.client(name).folder)
-        write_policy(home, PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1), training, peers)
-        with closing(open_budget(home, training.rounds)):
-            keys.save(identities[name], consortium.client(name).identity_file)
+        holder = PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1)
+        rule = pinned(consortium, registry, min_roster)
+        enrol(consortium.client(name), holder, training, rule, task)
+        keys.save(identities[name], consortium.client(name).identity_file)
     return consortium
 
 
-def _signed_registry(identities: Sequence[Identity]) -> Registry:
-    consortium = new_identity("consortium")
+def pinned(consortium: Consortium, registry: Registry, min_roster: int | None = None) -> PeersRule:
+    """What a client's policy pins: this registry, the consortium's server, and a majority unless told otherwise."""
+    return PeersRule(
+        registry_sha256=registry.digest.hex(),
+        server_keys=(consortium.server_identity().member.signing_key.hex(),),
+        min_roster=majority(registry) if min_roster is None else min_roster,
+    )
+
+
+def enrol(client: ClientHome, holder: PolicyIdentity, training: Training, peers: PeersRule, task: str = "") -> None:
+    """A client's folder: a policy that pins its peers and names its task, and an open budget."""
+    home = Home(folder=client.folder)
+    write_policy(home, holder, training, peers)
+    if task:
+        text = home.policy.read_text(encoding="utf-8").rstrip().removesuffix(_NO_TASK)
+        files.replace(home.policy, f'{text}[task]\nmodule = "{task}"\n'.encode(), files.PUBLIC)
+    open_budget(home, training.rounds).close()
+
+
+def _signed_registry(identities: Sequence[Identity], office: Identity) -> Registry:
     unsigned = Registry(
         version=1,
         first_round=0,
         previous=registries.NO_PREVIOUS,
-        consortium=consortium.member.signing_key,
+        consortium=office.member.signing_key,
         members=tuple(identity.member for identity in identities),
     )
-    return registries.sign(unsigned, consortium)
+    return registries.sign(unsigned, office)

@@ -10,11 +10,11 @@ from typing import Final
 
 from lrdp import files
 from lrdp.errors import InvalidInput, NotVerified
-from lrdp.federation.server.chronicle import Concluded
+from lrdp.federation.server.chronicle import Concluded, Rotation
 from lrdp.federation.server.model_shelf import ModelShelf
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.server.saved_state import SavedState, write_state
-from lrdp.integrity import RoundReceipt, Session, json_object, receipt_line, session_line
+from lrdp.integrity import RoundReceipt, Session, Step, json_object, read_step, session_line
 from lrdp.ledger import Head
 
 _MOST_BYTES: Final = 64 << 20
@@ -32,23 +32,23 @@ class Archive:
         self._heads_file = folder / "heads.json"
         self._attempts = folder / f"attempts-{session.digest.hex()[:16]}.txt"
         self._heads = _read_heads(self._heads_file) if self._heads_file.exists() else {}
-        self._reports, self._written = folder / "rounds.jsonl", 0
+        self._reports, self.written = folder / "rounds.jsonl", 0
         for path in (self.receipts, self._attempts, self._reports):
             _cut_unfinished(path)
         if not self.receipts.exists():
             _append(self.receipts, session_line(session))
 
-    def read_receipts(self) -> list[RoundReceipt]:
-        """Those in their file; raises InvalidInput where it is of another session, or damaged."""
+    def read_steps(self) -> list[Step]:
+        """The history in its file; raises InvalidInput where it is of another session, or damaged."""
         first, *lines = files.read(self.receipts, _MOST_RECEIPTS).decode("ascii", "replace").split() or [""]
         try:
             if first != session_line(self._session):
                 raise InvalidInput("it is of another session")
-            receipts = [RoundReceipt.decode(bytes.fromhex(line)) for line in lines]
+            steps = [read_step(bytes.fromhex(line)) for line in lines]
         except (ValueError, NotVerified) as problem:
             raise InvalidInput(f"{self.receipts} must be restored ({problem}): nothing was started.") from None
-        self._written = len(receipts)
-        return receipts
+        self.written = len(steps)
+        return steps
 
     def save(self, state: SavedState) -> None:
         """The heads, and last the state: durable from here on."""
@@ -59,20 +59,15 @@ class Archive:
         """What happened in an attempt, of public values alone."""
         _append(self._reports, report.as_json(session=self._session.digest.hex()[:16]))
 
-    def append(self, receipt: RoundReceipt) -> None:
-        """The line of a round."""
-        _append(self.receipts, receipt_line(receipt))
-        self._written += 1
-
-    def add_accepted(self, rounds: Sequence[Concluded]) -> int:
-        """Add receipts in order as far as each has its quorum, for others prove nothing; how many there are now."""
-        for ended in itertools.takewhile(lambda ended: ended.accepted, rounds[self._written :]):
-            self.append(ended.receipt)
-        return self._written
+    def add_accepted(self, steps: Sequence[Concluded | Rotation]) -> None:
+        """Add to the history as far as each round of it has its quorum, for others prove nothing."""
+        for step in itertools.takewhile(lambda step: step.accepted, steps[self.written :]):
+            _append(self.receipts, step.encode().hex())
+            self.written += 1
 
     def append_attempt(self, word: RoundReceipt) -> None:
         """What was signed in an attempt that came to nothing: header, pledges and tags, for whoever asks who lied."""
-        _append(self._attempts, receipt_line(word))
+        _append(self._attempts, word.encode().hex())
 
     def heads_of(self, name: str) -> tuple[str, ...]:
         """The highest head that a client's ledger signed, as far as this server knows."""

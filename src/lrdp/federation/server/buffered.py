@@ -21,6 +21,7 @@ from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened
+from lrdp.federation.server.rotating import Rotating
 from lrdp.federation.server.round_report import Observe, RoundReport, silence
 from lrdp.federation.server.run_result import (
     REPLY_SECONDS,
@@ -92,13 +93,18 @@ class Workshop:
         self._grid, self._coordinator, self._terms = grid, coordinator, terms
         self.courier = Courier(grid, coordinator, timeout)
         self._asking = Asking(coordinator, self.courier)
+        self._rotating = Rotating(terms.registries, coordinator, self.courier)
         self._busy: dict[str, Message] = {}
         self._waiting = dict(coordinator.progress.waiting)
         self._shown = set(coordinator.progress.shown)  # whose update is part of a sum that was published, not proved
         self._since = self._latest = time.monotonic()
 
     def keep_busy(self, buffer: int) -> None:
-        """Order work of whoever is free and can, if a buffer can come of it; and note what is done."""
+        """Order work of whoever is free and can, if a buffer can come of it; and note what is done.
+
+        Before that, a new registry is taken up.
+        """
+        self._rotating.take_up()
         present = set(self.courier.present())
         free = sorted(present - self._busy.keys() - self._waiting.keys() - self._asking.exhausted)
         if self._coordinator.must_close(free):

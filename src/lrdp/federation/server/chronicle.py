@@ -1,14 +1,14 @@
-"""The rounds that ended, and where each member stands in them, as far as the server knows."""
+"""The rounds that ended, the registries between them, and where each member stands, as far as the server knows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from lrdp.errors import NotVerified
 from lrdp.federation.wire.questions import Here
-from lrdp.integrity import Position, RoundReceipt, Session, Tags, Wire, endorse, genesis
+from lrdp.integrity import HASH_SIZE, Position, Registry, RoundReceipt, Session, Step, Tags, Wire, endorse, genesis
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Concluded:
     position: Position
     receipt: RoundReceipt
     tags: bytes
+    moves_model: ClassVar[bool] = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -28,10 +29,38 @@ class Concluded:
         """Whether so many accepted it that a client that was absent believes in it."""
         return len(self.receipt.accepts) >= self.position.session.parameters.quorum(len(self.names))
 
+    @property
+    def after(self) -> Position:
+        """Where the next step begins."""
+        return self.position.after(self.receipt.header.digest, self.receipt.header.next_model)
+
+    def encode(self) -> bytes:
+        """As whoever was absent is shown it, and as it is written down."""
+        return self.receipt.encode()
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A registry that replaced another, and where: the consortium's word needs nobody's consent."""
+
+    position: Position
+    registry: Registry
+    accepted: ClassVar[bool] = True
+    moves_model: ClassVar[bool] = False
+
+    @property
+    def after(self) -> Position:
+        """Where the next step begins."""
+        return self.position.rotated(self.registry)
+
+    def encode(self) -> bytes:
+        """As everybody is shown it, and as it is written down."""
+        return self.registry.encode()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """``verified`` rounds of this history; ``tagged`` if it signed a tag for the next one too, and waits for the rest.
+    """``verified`` steps of this history; ``tagged`` if it signed a tag for the next one too, and waits for the rest.
 
     ``blank`` members have no model of this history: they are shown it from the start.
     """
@@ -42,7 +71,7 @@ class Place:
 
     @property
     def following(self) -> int:
-        """How many rounds it will have verified once it has seen the tags that it waits for."""
+        """How many steps it will have verified once it has seen the tags that it waits for."""
         return self.verified + self.tagged
 
 
@@ -50,24 +79,30 @@ _UNKNOWN: Final = Place(blank=True)
 """Of whoever has not said where it stands, or stands in another history."""
 
 
-def retold(session: Session, receipts: Sequence[RoundReceipt]) -> list[Concluded]:
-    """The rounds that these are the receipts of, from the first on."""
-    rounds, position = list[Concluded](), None
-    for receipt in receipts:
-        header = receipt.header
-        position = position or genesis(session, header.model)
-        tags = Wire(position).tags(Tags(tags=receipt.tags), header)
-        rounds.append(Concluded(position, receipt, tags))
-        position = position.after(header.digest, header.next_model)
-    return rounds
+def retold(session: Session, steps: Sequence[Step]) -> list[Concluded | Rotation]:
+    """The same steps, each at its place, from the first round on."""
+    told = list[Concluded | Rotation]()
+    for step in steps:
+        if isinstance(step, Registry):
+            told.append(Rotation(told[-1].after if told else genesis(session, bytes(HASH_SIZE)), step))
+        else:
+            position = told[-1].after if told else genesis(session, step.header.model)
+            told.append(Concluded(position, step, Wire(position).tags(Tags(tags=step.tags), step.header)))
+    return told
 
 
 class Chronicle:
     """One history of one session."""
 
-    def __init__(self, rounds: Iterable[Concluded] = (), places: Mapping[str, Place] | None = None) -> None:
-        self.rounds = list(rounds)
+    def __init__(self, steps: Iterable[Concluded | Rotation] = (), places: Mapping[str, Place] | None = None) -> None:
+        self.steps = list(steps)
         self._places = dict(places or {})
+        self._told: dict[str, int] = {}
+
+    @property
+    def rounds(self) -> list[Concluded]:
+        """Every round that was concluded."""
+        return [step for step in self.steps if isinstance(step, Concluded)]
 
     @property
     def places(self) -> Mapping[str, Place]:
@@ -79,67 +114,92 @@ class Chronicle:
 
     def greet(self, here: Here, tip: bytes) -> None:
         """A client said where it stands in the history that ``tip`` ends; its lost ACCEPT may come along."""
-        tips = [*(ended.position.tip for ended in self.rounds), tip]
-        if not (here.round < len(tips) and tips[here.round] == here.tip):
+        tips = [*(step.position.tip for step in self.steps), tip]
+        verified = tips.index(here.tip) if here.tip in tips else -1
+        if verified < 0 or here.round != sum(step.moves_model for step in self.steps[:verified]):
             self._places[here.name] = _UNKNOWN
             return
         before = self._place(here.name)
-        if before.tagged and here.accept and here.round == before.following:
+        if before.tagged and here.accept and verified == before.following:
             self.accept(here.name, here.accept)
-        still = before.tagged and before.verified == here.round  # else it has lost its tag
-        self._places[here.name] = Place(verified=here.round, tagged=still)
+        still = before.tagged and before.verified == verified  # else it has lost its tag
+        self._places[here.name] = Place(verified=verified, tagged=still)
 
     def forget(self, name: str) -> None:
         """Whoever declined may have lost its place. The tags that it waits for, it is still owed."""
         if not self._place(name).tagged:
             self._places.pop(name, None)
 
+    def tell(self, name: str) -> tuple[bytes, ...]:
+        """What it has missed, which it is now sent with work."""
+        self._told[name] = len(self.steps)
+        return self.missed(name)
+
     def reached(self, name: str) -> None:
-        """It has trained from the newest model, so it has that."""
+        """It has done the work, so it has followed as far as it was told: others may have gone further since."""
         if not self._place(name).tagged:
-            self._places[name] = Place(verified=len(self.rounds))
+            self._places[name] = Place(verified=self._told.get(name, len(self.steps)))
 
     def current(self, name: str) -> bool:
         """Whether it has the newest model, or will with the tags that it waits for."""
-        place = self._place(name)
-        return not place.blank and place.following == len(self.rounds)
+        return not (self._place(name).blank or any(step.moves_model for step in self._after(name)))
 
     def can_follow(self, name: str) -> bool:
         """Whether the receipts that it would need all have their quorum."""
-        return all(ended.accepted for ended in self._after(name))
+        return all(step.accepted for step in self._after(name))
 
     def waiting(self) -> list[str]:
         """Those who took part in the last round and have not accepted it yet."""
-        return [name for name, place in self._places.items() if place.tagged and place.following == len(self.rounds)]
+        return [name for name, place in self._places.items() if place.tagged and self.current(name)]
 
     def tags_for(self, name: str) -> bytes:
         """The tags that it waits for, if it does."""
+        ended = self._awaited(name)
+        return b"" if ended is None else ended.tags
+
+    def _awaited(self, name: str) -> Concluded | None:
+        """The round that it signed a tag in and has not accepted yet."""
         place = self._place(name)
-        return self.rounds[place.verified].tags if place.tagged else b""
+        step = self.steps[place.verified] if place.tagged else None
+        return step if isinstance(step, Concluded) else None
 
     def missed(self, name: str) -> tuple[bytes, ...]:
-        """The receipts of the rounds that it did not take part in."""
-        return tuple(ended.receipt.encode() for ended in self._after(name))
+        """The receipts of the rounds that it did not take part in, and the registries that it has not seen."""
+        return tuple(step.encode() for step in self._after(name))
 
-    def _after(self, name: str) -> list[Concluded]:
-        return self.rounds[self._place(name).following :]
+    def _after(self, name: str) -> list[Concluded | Rotation]:
+        return self.steps[self._place(name).following :]
 
     def accept(self, name: str, data: bytes) -> None:
         """An ACCEPT of the round that this client owed one for; what does not hold is left out of the receipt."""
-        place = self._place(name)
-        if not place.tagged:
+        place, ended = self._place(name), self._awaited(name)
+        if ended is None:
             return
-        ended = self.rounds[place.verified]
         try:
             word = Wire(ended.position).read_accept(data)
         except NotVerified:
             return
         receipt = endorse(ended.position, ended.receipt, [word])
         if len(receipt.accepts) > len(ended.receipt.accepts):
-            self.rounds[place.verified] = replace(ended, receipt=receipt)
+            self.steps[place.verified] = replace(ended, receipt=receipt)
             self._places[name] = Place(verified=place.following)
 
     def conclude(self, ended: Concluded) -> None:
         """One round more; whoever took part waits for its tags."""
-        self._places |= dict.fromkeys(ended.names, Place(verified=len(self.rounds), tagged=True))
-        self.rounds.append(ended)
+        self._places |= dict.fromkeys(ended.names, Place(verified=len(self.steps), tagged=True))
+        self.steps.append(ended)
+
+    @property
+    def rotations(self) -> list[Registry]:
+        """The registries that replaced others."""
+        return [step.registry for step in self.steps if isinstance(step, Rotation)]
+
+    def rotate(self, position: Position, registry: Registry) -> set[str]:
+        """Another registry from here on; those whose keys it does not hold have no place any more, and are named."""
+        before, after = position.session.registry.by_name, registry.by_name
+        gone = {name for name, member in before.items() if after.get(name) != member}
+        for name in gone:
+            self._places.pop(name, None)
+            self._told.pop(name, None)
+        self.steps.append(Rotation(position, registry))
+        return gone

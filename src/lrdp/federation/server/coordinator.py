@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle, Concluded
 from lrdp.federation.server.repetitions import Repetitions, ShownSum
-from lrdp.federation.server.saved_state import Progress, SavedState
+from lrdp.federation.server.saved_state import Progress
+from lrdp.federation.server.saving import saved
 from lrdp.federation.wire.layout import Layout, raw, unpack_values
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import (
@@ -28,27 +29,27 @@ from lrdp.federation.wire.questions import (
     Hello,
     Here,
     TrainAhead,
-    to_frame,
 )
-from lrdp.federation.wire.signing import sign_order
+from lrdp.federation.wire.signing import rotated_hello, sign_order
 from lrdp.integrity import (
     Gathering,
     Idle,
     Model,
     Publish,
     Published,
+    Registry,
     Room,
     Roster,
     RoundReceipt,
+    Session,
     Wire,
     checks,
     server,
-    states,
     transcript_challenge,
 )
 from lrdp.ledger import Retries
 
-State = TypeVar("State", Gathering, Published)
+State = TypeVar("State", Idle, Gathering, Published)
 Publishing = Callable[[Gathering, Room], tuple[Published, Publish]]
 
 
@@ -92,7 +93,12 @@ class Coordinator:
     @property
     def members(self) -> Collection[str]:
         """Everybody who may take part."""
-        return self._idle.position.session.registry.by_name.keys()
+        return self.registry.by_name.keys()
+
+    @property
+    def registry(self) -> Registry:
+        """The one in force."""
+        return self._idle.position.session.registry
 
     @property
     def history(self) -> tuple[Concluded, ...]:
@@ -106,9 +112,8 @@ class Coordinator:
 
     def knows(self, here: Here) -> bool:
         """Whether a member of the registry said so, with its keys: nobody can stand in another's place."""
-        session = self._idle.position.session
-        member = session.registry.by_name.get(here.name)
-        return member is not None and member.signed(here.signature, *here.claim(session.digest))
+        member, opened = self.registry.by_name.get(here.name), Session.decode(self.hello.session)
+        return member is not None and member.signed(here.signature, *here.claim(opened.digest))
 
     def forget(self, name: str) -> None:
         """Whoever declined may have lost its place: it is asked again."""
@@ -129,6 +134,23 @@ class Coordinator:
     def accept(self, name: str, data: bytes) -> None:
         """An ACCEPT of the round that this client owed one for."""
         self._chronicle.accept(name, data)
+
+    @property
+    def between_rounds(self) -> bool:
+        """Whether the registry may be replaced: nobody who signed a tag in a round follows another before it ends."""
+        return isinstance(self._state, Idle) and not self.repetitions.begun
+
+    def rotate(self, registry: Registry) -> set[str]:
+        """Put the consortium's next registry in force; the names of those whose keys it does not hold any more.
+
+        Raises NotVerified if it is not the consortium's, not due, or too small for the session's rounds.
+        """
+        before = self._in(Idle)
+        self._state = server.rotate(before, registry)
+        gone = self._chronicle.rotate(before.position, registry)
+        self.hello = rotated_hello(self.hello, before.identity, self._chronicle.rotations)
+        self.write_down()
+        return gone
 
     # ---------------------------------------------------------------------------------------------------------- a round
     def can_you(self, names: Sequence[str], order: Order, roster: Roster) -> dict[str, CanYou]:
@@ -169,9 +191,8 @@ class Coordinator:
     def _since(self, name: str) -> CatchUp:
         """The tags of the last round it took part in, and the receipts of those it did not."""
         since = CatchUp(heads=self.archive.heads_of(name), tags=self._chronicle.tags_for(name))
-        if self._chronicle.current(name):
-            return since
-        return replace(since, receipts=self._chronicle.missed(name), model=self._model_bytes())
+        model = None if self._chronicle.current(name) else self._model_bytes()
+        return replace(since, receipts=self._chronicle.tell(name), model=model)
 
     def _model_bytes(self) -> memoryview:
         """The same object for all who need it in a round, so that it is serialised once."""
@@ -268,25 +289,10 @@ class Coordinator:
         self.archive.models.keep_only({self.round, self.progress.best or self.round})
 
     def write_down(self) -> None:
-        """Save what a server goes on from that dies now; a sum that is out and not proved has failed then."""
-        idle, repetitions = self._idle, self.repetitions
-        if isinstance(published := self._state, Published):
-            idle = replace(idle, attempt=idle.attempt + 1)
-            repetitions = repetitions.as_if_failed(published.header.names)
-        rounds = self._chronicle.rounds
-        written = self.archive.add_accepted(rounds)
-        self.archive.save(
-            SavedState(
-                hello=to_frame(self.hello).prefix,
-                round=self.round,
-                idle=states.encode_server(idle),
-                written=written,
-                receipts=tuple(ended.receipt.encode() for ended in rounds[written:]),
-                places=self._chronicle.places,
-                shown=repetitions.shown(),
-                progress=self.progress,
-            )
-        )
+        """Save what a server goes on from that dies now; then the history, so that its file says nothing beyond it."""
+        known = self._chronicle, self.repetitions, self.progress
+        self.archive.save(saved(self._state, self.hello, *known, self.archive.written))
+        self.archive.add_accepted(self._chronicle.steps)
 
     def _in(self, kind: type[State]) -> State:
         if not isinstance(self._state, kind):

@@ -68,6 +68,12 @@ class Courier:
                 _LOG.warning("node %d is not in the session: %s", node, visible(reason))
         return self._nodes.names(ids)
 
+    def dismiss(self, names: Iterable[str]) -> None:
+        """Whose keys the registry no longer holds is a stranger: who is at its node is asked anew."""
+        for name in names:
+            self._nodes.forget(name)
+            self._doubtful.discard(name)
+
     def close(self) -> None:
         """Bring home the ACCEPTs of the last round."""
         self.exchange(self._coordinator.open_tags())

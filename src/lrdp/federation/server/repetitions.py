@@ -104,6 +104,11 @@ class Repetitions:
         return 1 if self._retries is Retries.SMALLER_ROSTER else MOST_FAILURES
 
     @property
+    def begun(self) -> bool:
+        """Whether any sum of this round is out."""
+        return bool(self._renewals)
+
+    @property
     def unproved(self) -> bool:
         """Whether a roster is worth waiting for."""
         return any(count < MOST_FAILURES for count in self._failures.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Hello, read_message
-from lrdp.integrity import Idle, RoundReceipt, Session, keys, states
+from lrdp.integrity import Idle, Session, keys, read_step, states
 
 IDENTITY_FILE: Final = "identity.pem"
 
@@ -50,6 +51,7 @@ def _hello(state: SavedState, folder: Path) -> Hello:
 
 
 def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> Coordinator:
+    terms = terms.under(Session.decode(hello.session).registry)
     session = terms.session(layout, hello.nonce)
     if session.encode() != hello.session:
         raise InvalidInput(
@@ -68,19 +70,16 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
 
 def _chronicle(archive: Archive, state: SavedState, idle: Idle, session: Session) -> Chronicle:
     """The history, which must lead exactly to where the state stands: one older than its receipts would fork it."""
-    kept = archive.read_receipts()
-    later = [RoundReceipt.decode(data) for data in state.receipts[max(0, len(kept) - state.written) :]]
-    rounds = retold(session, [*kept, *later])
-    tip = idle.position.tip
-    if rounds:
-        last = rounds[-1]
-        tip = last.position.after(last.receipt.header.digest, last.receipt.header.next_model).tip
-    if len(kept) < state.written or (len(rounds), tip) != (idle.position.round, idle.position.tip):
+    kept = archive.read_steps()
+    later = [read_step(data) for data in state.receipts[max(0, len(kept) - state.written) :]]
+    steps = retold(session, [*kept, *later])
+    end = steps[-1].after if steps else replace(idle.position, round=0)
+    if len(kept) < state.written or (end.round, end.tip) != (idle.position.round, idle.position.tip):
         raise InvalidInput(
             f"{archive.receipts} and the state of the session do not lead to the same place, so one of them was "
             f"restored or cut: restore both of one moment, or name another folder for a new session."
         )
-    return Chronicle(rounds, state.places)
+    return Chronicle(steps, state.places)
 
 
 def terms_of(folder: Path) -> Terms:

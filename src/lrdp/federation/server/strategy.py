@@ -26,6 +26,7 @@ from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened, terms_of
+from lrdp.federation.server.rotating import Rotating
 from lrdp.federation.server.round_report import Observe, RoundReport, silence
 from lrdp.federation.server.run_result import REPLY_SECONDS, Judge, RunEnded, RunResult, closed, public_metrics, told
 from lrdp.federation.server.settling import Settle, gathered, settled
@@ -51,6 +52,7 @@ class _Run:
     courier: Courier
     asking: Asking
     order: Order
+    rotating: Rotating
 
 
 class VerifiedAverage(Strategy):
@@ -108,7 +110,8 @@ class VerifiedAverage(Strategy):
         coordinator = opened(self._terms, initial_arrays)
         order = self._terms.order.with_config(train_config or {})
         courier = Courier(grid, coordinator, timeout)
-        self._running = run = _Run(coordinator, courier, Asking(coordinator, courier), order)
+        rotating = Rotating(self._terms.registries, coordinator, courier)
+        self._running = run = _Run(coordinator, courier, Asking(coordinator, courier), order, rotating)
         judge = Judge(coordinator, evaluate_fn, self._terms.score)
         coordinator.note(order=order.encode().hex())
         self.summary()
@@ -153,6 +156,7 @@ class VerifiedAverage(Strategy):
     def _wait_for_clients(self) -> Sequence[str]:
         began, coordinator, courier = time.monotonic(), self.coordinator, self._run.courier
         while True:
+            self._run.rotating.take_up()
             self._run.asking.require(coordinator.least)
             names = [name for name in courier.present() if name not in self._run.asking.exhausted]
             waited = time.monotonic() - began

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, MetricRecord
@@ -24,6 +24,7 @@ from lrdp.integrity import (
     Identity,
     Parameters,
     Registry,
+    RegistryShelf,
     Session,
     SketchServer,
     majority,
@@ -56,10 +57,11 @@ def accuracy_or_loss(metrics: MetricRecord) -> float | None:
 class Terms:
     """What a server brings: its keys, the consortium's registry, where receipts go, and what it asks for.
 
-    ``choose`` picks a round's participants among those present. ``order`` is public; each client's policy has the last
-    word. ``metrics`` are measured after each round by those who took part, noised and charged as one step: only
-    ``"correct"``, and only where the policy lists it. ``point`` is how updates are rounded, for a model of
-    so many coordinates. ``min_roster`` is the fewest that make a round, a majority of the registry unless given: a
+    ``folder`` may hold registries that follow ``registry``: the newest counts, and one that comes later is taken up
+    between two rounds. ``choose`` picks a round's participants among those present. ``order`` is public; each client's
+    policy has the last word. ``metrics`` are measured after each round by those who took part, noised and charged as
+    one step: only ``"correct"``, and only where the policy lists it. ``point`` is how updates are rounded, for a model
+    of so many coordinates. ``min_roster`` is the fewest that make a round, a majority of the registry unless given: a
     client whose policy wants more declines as ``roster``. ``retries`` is what is tried when a participant leaves
     after the sum was published: the same roster again, waited for up to ``patience`` seconds, and then new updates of
     the others; or, where all policies allow it, the same updates of the others. ``arrival`` is how many seconds a round
@@ -96,14 +98,39 @@ class Terms:
             )
         return least
 
+    @property
+    def registries(self) -> RegistryShelf:
+        """Where `lrdp registry rotate` puts the consortium's next ones."""
+        return RegistryShelf(self.folder)
+
+    def newest(self) -> Terms:
+        """The same with the newest registry that lies in the folder, which follows this one or is this one."""
+        self.registries.put(self.registry)
+        return replace(self, registry=self.registries.newest(self.registry))
+
+    def under(self, registry: Registry) -> Terms:
+        """The same with ``registry``, if it leads to this one or follows it by what lies in the folder."""
+        self.registries.put(self.registry)
+        known = self.registries.lineage(self.registry)
+        return replace(self, registry=registry) if registry in known else self
+
     def open(self, arrays: ArrayRecord) -> Coordinator:
-        """Start a session from these parameters; it is on disk before anybody is greeted."""
+        """Start a session from these parameters, under the newest registry; it is on disk before anybody is greeted."""
+        return self.newest()._opened(arrays)
+
+    def _opened(self, arrays: ArrayRecord) -> Coordinator:
         values = {name: array.numpy() for name, array in arrays.items()}
         layout, nonce = Layout.of_arrays(values), os.urandom(HASH_SIZE)
         session = self.session(layout, nonce)
         idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
         signature = sign_session(self.identity, session)
-        hello = Hello(session=session.encode(), nonce=nonce, layout=layout.described, signature=signature)
+        hello = Hello(
+            session=session.encode(),
+            nonce=nonce,
+            layout=layout.described,
+            ancestors=tuple(each.encode() for each in self.registries.before(self.registry)),
+            signature=signature,
+        )
         coordinator = Coordinator(idle, hello, layout, self.archive(session), self.retries)
         coordinator.begin()
         return coordinator

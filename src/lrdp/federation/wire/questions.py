@@ -33,11 +33,17 @@ NOWHERE: Final = bytes(HASH_SIZE)
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """The session as the server proposes it, with the layout of its model, signed with the key that it names."""
+    """The session as the server opened it, with the layout of its model, signed with the key that it names.
+
+    ``ancestors`` are the registries before the session's own, for whoever pinned one of them, and ``rotations`` those
+    that have replaced it since; both in their order.
+    """
 
     session: bytes
     nonce: bytes
     layout: bytes
+    ancestors: tuple[bytes, ...] = ()
+    rotations: tuple[bytes, ...] = ()
     signature: bytes = b""
 
 
@@ -61,6 +67,7 @@ class CatchUp:
     """What brings a client from where it stands to the round to come; ``heads`` of its ledger are handed back.
 
     ``tags`` end the round before for those who took part in it; ``receipts`` and ``model`` are for those who did not.
+    Where a registry replaced another, it stands among the receipts, for everybody.
     """
 
     tags: bytes = b""
@@ -212,7 +219,17 @@ class _Form:
 
 
 _FORMS: Final = {
-    b"hello": _Form(Hello, {"session": RAW, "nonce": RAW, "layout": RAW, "signature": RAW}),
+    b"hello": _Form(
+        Hello,
+        {
+            "session": RAW,
+            "nonce": RAW,
+            "layout": RAW,
+            "ancestors": _RECEIPTS,
+            "rotations": _RECEIPTS,
+            "signature": RAW,
+        },
+    ),
     b"here": _Form(Here, {"name": _TEXT, "round": NUMBER, "tip": RAW, "accept": RAW, "signature": RAW}),
     b"contribute": _Form(Contribute, {**_ORDER, "invitation": RAW, **_SINCE}, ("since.model",)),
     b"ahead": _Form(TrainAhead, {**_ORDER, **_SINCE}, ("since.model",)),

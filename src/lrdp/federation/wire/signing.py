@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from lrdp.codec import NUMBER
-from lrdp.integrity import Identity, Position, Session, Verdict, digest, rejection, verifies
+from lrdp.federation.wire.questions import Hello
+from lrdp.integrity import Identity, Position, Registry, Session, Verdict, digest, rejection, verifies
 
 
 def run_identifier(nonce: bytes, layout: bytes) -> bytes:
@@ -11,14 +15,21 @@ def run_identifier(nonce: bytes, layout: bytes) -> bytes:
     return digest(b"run/v1", nonce, layout)
 
 
-def sign_session(identity: Identity, session: Session) -> bytes:
-    """The server's word that the session is its own: anybody could name its key."""
-    return identity.sign(b"hello/v1", session.digest)
+def sign_session(identity: Identity, session: Session, rotations: Sequence[Registry] = ()) -> bytes:
+    """The server's word that the session is its own, and under which registries: anybody could name its key."""
+    return identity.sign(b"hello/v1", session.digest, *(registry.digest for registry in rotations))
 
 
-def check_session_signed(session: Session, signature: bytes) -> None:
-    """Refuse a session that the holder of its server's key did not open."""
-    if not verifies(session.server_key, signature, b"hello/v1", session.digest):
+def rotated_hello(hello: Hello, identity: Identity, rotations: Sequence[Registry]) -> Hello:
+    """The same greeting, once these registries were taken up."""
+    signature = sign_session(identity, Session.decode(hello.session), rotations)
+    return replace(hello, rotations=tuple(each.encode() for each in rotations), signature=signature)
+
+
+def check_session_signed(session: Session, rotations: Sequence[Registry], signature: bytes) -> None:
+    """Refuse a session that the holder of its server's key did not open, or in which it took up no such registry."""
+    digests = (registry.digest for registry in rotations)
+    if not verifies(session.server_key, signature, b"hello/v1", session.digest, *digests):
         raise rejection(Verdict.SERVER_SIG, "the session is not signed with the key that it names")
 
 

@@ -1,0 +1,102 @@
+"""``lrdp found``: a whole consortium for a pilot, in one folder and by one command."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.resources import files as resources
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated, Final
+
+import typer
+
+from lrdp import files
+from lrdp.accounting import Budget, Training
+from lrdp.commands.output import AsJson, print_record, say
+from lrdp.errors import InvalidInput
+from lrdp.integrity import FEWEST, keys
+
+_TASK: Final = "pilot_task"
+
+
+def found(
+    names: Annotated[list[str], typer.Argument(help="The hospitals, three at least: a-z, 0-9, '.', '_' and '-'.")],
+    folder: Annotated[Path, typer.Option(help="A new folder.")] = Path("pilot"),
+    unit: Annotated[str, typer.Option(help="Whom the guarantee protects.")] = "person",
+    epsilon: Annotated[float, typer.Option(help="The most that each hospital may ever spend.")] = 8.0,
+    delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
+    dataset_size: Annotated[
+        int,
+        typer.Option("--dataset-size", "-n", help="A public lower bound on each one's records, at least one below it."),
+    ] = 5000,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Records per step.")] = 128,
+    rounds: Annotated[int, typer.Option(help="Rounds that the budgets have to last for.")] = 50,
+    local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
+    min_roster: Annotated[
+        int | None, typer.Option(help="The fewest participants of a round (default: a majority).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Found a consortium for a pilot: keys, a signed registry, policies with open budgets, and a task to fill in.
+
+    Here one person holds all keys. In production nobody does: each hospital, the server and the office make their own.
+
+    Example: lrdp found hospital-0 hospital-1 hospital-2 --folder pilot --dataset-size 5000
+    """
+    budget = Budget(epsilon=epsilon, delta=delta)
+    training = Training(
+        dataset_size=dataset_size, batch_size=batch_size, rounds=rounds, local_steps=local_steps, budget=budget
+    )
+    _require_names(names, min_roster)
+    made = _founded(folder, dict.fromkeys(names, training), unit, min_roster)
+    say("For a pilot: one person holds all keys. In production each hospital, server and office make their own.")
+    say(f"Fill in {folder / 'code' / f'{_TASK}.py'}: what is trained, and how the records are read.")
+    say("Then, for each hospital:")
+    for name in names:
+        home = folder / "clients" / name
+        say(
+            f"  lrdp guard --policy {home / 'policy.toml'} --data DATA --code {folder / 'code'} "
+            f"--socket {home / 'guard.sock'}"
+        )
+    say(f"and a SuperNode beside each; the server's keys and registry are in {folder / 'server'}: docs/deployment.md.")
+    print_record({**made, "clients": names}, as_json)
+
+
+def _require_names(names: list[str], min_roster: int | None) -> None:
+    for name in names:
+        keys.require_name(name)
+    if len(set(names)) != len(names) or len(names) < FEWEST:
+        raise InvalidInput(
+            f"a consortium has {FEWEST} hospitals at least, each with a name of its own, got {', '.join(names)}: of "
+            f"two each could subtract itself from the sum; nothing was made."
+        )
+    if min_roster is not None and not FEWEST <= min_roster <= len(names):
+        raise InvalidInput(
+            f"--min-roster must lie between {FEWEST} and the {len(names)} hospitals, got {min_roster}: nothing was "
+            f"made."
+        )
+
+
+def _founded(folder: Path, trainings: dict[str, Training], unit: str, min_roster: int | None) -> dict[str, str]:
+    """Made beside the folder, and moved there as a whole: what is cut short leaves nothing that looks founded."""
+    from lrdp.federation import found as founded
+
+    if folder.exists():
+        raise InvalidInput(f"{folder} exists: a consortium is founded in a new folder, and keys are never overwritten.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as problem:
+        raise InvalidInput(f"{folder} cannot be made: {problem.strerror}.") from None
+    try:
+        made = founded(unfinished, trainings, unit=unit, min_roster=min_roster, task=f"{_TASK}:task")
+        (unfinished / "code").mkdir()
+        stub = resources("lrdp.commands").joinpath(f"{_TASK}.txt").read_bytes()
+        files.write_new(unfinished / "code" / f"{_TASK}.py", stub, files.PUBLIC)
+        registry = made.registry().digest.hex()
+        unfinished.rename(folder)
+    except OSError as problem:
+        raise InvalidInput(f"{folder} cannot be made: {problem.strerror}.") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return {"folder": str(folder), "registry_sha256": registry}

@@ -1,0 +1,260 @@
+"""`lrdp registry`: who may take part. The office signs each version, and a running server is handed the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lrdp.commands.integrity import Pin, read_pin
+from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.paths import read_text, reading
+from lrdp.commands.paths import replace as replace_file
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.integrity import (
+    FEWEST,
+    NO_PREVIOUS,
+    SIGNATURE_SIZE,
+    Member,
+    Registry,
+    RegistryShelf,
+    Verdict,
+    history,
+    keys,
+    majority,
+    read_card,
+    read_registry,
+    registry,
+    registry_record,
+)
+
+registry_app = typer.Typer(
+    help="The consortium's list of participants, signed and pinned by hash.", no_args_is_help=True
+)
+
+RegistryFile = Annotated[Path, typer.Argument(help="The registry, a JSON file.")]
+Cards = Annotated[list[Path], typer.Argument(help="Files with what `lrdp keys show --json` printed.")]
+Consortium = Annotated[Path, typer.Option("--key", help="The consortium's own key file.")]
+
+
+@registry_app.command("new")
+def registry_new(
+    path: RegistryFile,
+    key: Consortium,
+    after: Annotated[Path | None, typer.Option(help="The signed registry that this one replaces.")] = None,
+    first_round: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="A session that runs takes it up at this round, or later.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a registry: an empty one, or the next version of a signed one.
+
+    Example: lrdp registry new next.json --key consortium.pem --after registry.json
+    """
+    if path.exists():
+        raise InvalidInput(f"{path} exists: a registry is extended with `lrdp registry add`, never overwritten.")
+    consortium = keys.load(key).member.signing_key
+    begun = Registry(version=1, first_round=first_round, previous=NO_PREVIOUS, consortium=consortium, members=())
+    if after is not None:
+        old = _read_registry(after)
+        registry.verify(old, old.digest)
+        if consortium != old.consortium:
+            raise InvalidInput(
+                f"{after} was signed with another key than --key: participants follow only the consortium that they "
+                f"pinned, so nothing was written."
+            )
+        begun = registry.successor(old, old.members, first_round)
+    _write(path, begun, as_json)
+
+
+@registry_app.command("add")
+def registry_add(path: RegistryFile, cards: Cards, as_json: AsJson = False) -> None:
+    """Add participants; the registry must then be signed again.
+
+    Example: lrdp registry add registry.json hospital-0.json hospital-1.json
+    """
+    current = _read_registry(path)
+    members = dict(current.by_name)
+    for member in _held(cards):
+        if member.name in members and members[member.name] != member:
+            raise InvalidInput(
+                f"{path} has other keys of {member.name}: nothing was written; if they are lost, `lrdp registry "
+                f"replace-key` puts these in their place."
+            )
+        members[member.name] = member
+        say(f"Added {member.name}.")
+    _write_unsigned(path, current, members, as_json)
+
+
+@registry_app.command("replace-key")
+def registry_replace_key(path: RegistryFile, cards: Cards, as_json: AsJson = False) -> None:
+    """Put new keys in the place of a participant's old ones, which then count no more; sign the registry again.
+
+    Ask the participant by another way than the card came by: whoever has its keys is the participant.
+
+    Example: lrdp registry replace-key next.json hospital-1.json
+    """
+    current = _read_registry(path)
+    members = dict(current.by_name)
+    for member in _held(cards):
+        _require_member(path, members, member.name)
+        members[member.name] = member
+        say(f"Replaced the keys of {member.name}.")
+    _write_unsigned(path, current, members, as_json)
+
+
+@registry_app.command("remove")
+def registry_remove(
+    path: RegistryFile,
+    names: Annotated[list[str], typer.Argument(help="Who leaves, or is excluded.")],
+    as_json: AsJson = False,
+) -> None:
+    """Leave participants out; the registry must then be signed again.
+
+    Example: lrdp registry remove next.json hospital-2
+    """
+    current = _read_registry(path)
+    members = dict(current.by_name)
+    for name in names:
+        _require_member(path, members, name)
+        del members[name]
+        say(f"Removed {name}.")
+    _write_unsigned(path, current, members, as_json)
+
+
+@registry_app.command("sign")
+def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) -> None:
+    """Sign the registry, and print the hash that every participant pins.
+
+    Example: lrdp registry sign registry.json --key consortium.pem
+    """
+    current, consortium = _read_registry(path), keys.load(key)
+    if current.consortium != consortium.member.signing_key:
+        raise InvalidInput(f"{path} belongs to another consortium than the key {key}: nothing was signed.")
+    if len(current.members) < FEWEST:
+        raise InvalidInput(
+            f"{path} has {len(current.members)} of at least {FEWEST} members: of two each could subtract itself from "
+            f"the sum, so no round would be made; nothing was signed, add members with `lrdp registry add`."
+        )
+    signed = registry.sign(current, consortium)
+    registry.verify(signed, signed.digest)
+    _write(path, signed, as_json)
+
+
+@registry_app.command("verify")
+def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False) -> None:
+    """Check signature, keys and pin; exit code 5 if anything does not hold.
+
+    Example: lrdp registry verify registry.json --pin HASH
+    """
+    current = _read_registry(path)
+    registry.verify(current, current.digest if pin is None else read_pin(pin))
+    if pin is None:
+        say(f"Note: without --pin anybody may have made it; compare {current.digest.hex()} with the hash you hold.")
+    print_record({**_summary(current), "pinned": pin is not None}, as_json)
+
+
+@registry_app.command("show")
+def registry_show(path: RegistryFile, as_json: AsJson = False) -> None:
+    """Print a registry, signed or not: its members, and the hash of the one that it replaces.
+
+    Example: lrdp registry show next.json
+    """
+    current = _read_registry(path)
+    signed = registry.title(current.encode()).signed()
+    previous = None if current.previous == NO_PREVIOUS else current.previous.hex()
+    print_record({**_summary(current), "previous": previous, "signed": signed}, as_json)
+
+
+@registry_app.command("rotate")
+def registry_rotate(
+    path: RegistryFile,
+    server: Annotated[Path, typer.Option(help="The server's folder, where its receipts are.")],
+    as_json: AsJson = False,
+) -> None:
+    """Hand a signed registry to a server, running or not: between two rounds it takes the place of the one before.
+
+    Example: lrdp registry rotate next.json --server server
+    """
+    following, shelf = _read_registry(path), RegistryShelf(server)
+    current = shelf.last()
+    if following != current:
+        registry.verify_successor(current, following)
+        _require_rounds(following, server)
+        shelf.put(following)
+    due = max(1, following.first_round)
+    say(f"Handed over: a session that runs takes it up before the next round, from round {due + 1} on at the earliest.")
+    print_record({**_summary(following), "path": str(shelf.path(following.version))}, as_json)
+
+
+def _require_rounds(following: Registry, server: Path) -> None:
+    """Refuse at once what the session that runs could make no round with; say what a larger registry gives up."""
+    least = _least_roster(server)
+    if len(following.members) < least:
+        raise InvalidInput(
+            f"the registry has {len(following.members)} members, and {least} make a round of the session in {server}: "
+            f"nothing was handed over; end that session first, and begin another with a smaller least roster."
+        )
+    if 0 < least < majority(following):
+        say(
+            f"Note: {least} make a round of the session that runs, which is no majority of {len(following.members)} "
+            f"members any more; a new session has a larger least roster."
+        )
+
+
+def _least_roster(server: Path) -> int:
+    """That of the newest session in a server's folder; 0 where there is none."""
+    with reading(server):
+        sessions = sorted(server.glob("receipts-*.txt"), key=lambda each: each.stat().st_mtime_ns)
+        if not sessions:
+            return 0
+        with sessions[-1].open("rb") as file:
+            first = file.readline(history.LONGEST_LINE).decode("ascii", errors="replace").strip()
+    return history.read_session(first, None).parameters.min_roster
+
+
+def _held(cards: list[Path]) -> list[Member]:
+    """The members on these cards, whose keys are their own."""
+    members = []
+    for file in cards:
+        member = read_card(read_text(file))
+        if not member.holds():
+            raise NotVerified(
+                f"{file}: the keys of {member.name} are not signed by their owner.", Verdict.REGISTRY_REFUSED
+            )
+        members.append(member)
+    return members
+
+
+def _require_member(path: Path, members: Mapping[str, Member], name: str) -> None:
+    if name not in members:
+        known = ", ".join(sorted(members)) or "none"
+        raise InvalidInput(f"{path} has no member {name!r}, its members are {known}: nothing was written.")
+
+
+def _read_registry(path: Path) -> Registry:
+    return read_registry(read_text(path))
+
+
+def _summary(current: Registry) -> dict[str, Any]:
+    names = [member.name for member in current.members]
+    return {
+        "digest": current.digest.hex(),
+        "version": current.version,
+        "first_round": current.first_round,
+        "members": names,
+    }
+
+
+def _write_unsigned(path: Path, current: Registry, members: Mapping[str, Member], as_json: bool) -> None:
+    ordered = tuple(members[name] for name in sorted(members))
+    _write(path, replace(current, members=ordered, signature=bytes(SIGNATURE_SIZE)), as_json)
+
+
+def _write(path: Path, current: Registry, as_json: bool) -> None:
+    replace_file(path, (json.dumps(registry_record(current), indent=1) + "\n").encode())
+    print_record(_summary(current), as_json)

@@ -1,0 +1,60 @@
+"""Between two rounds a running server takes up the consortium's next registry, if one lies in its folder."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.courier import Courier
+from lrdp.integrity import Registry, RegistryShelf
+from lrdp.screen import visible
+
+_LOG: Final = logging.getLogger("lrdp.server")
+
+
+class Rotating:
+    """Looks for the next registry; one that clients would refuse is named once, and the session goes on without it."""
+
+    def __init__(self, shelf: RegistryShelf, coordinator: Coordinator, courier: Courier) -> None:
+        self._shelf, self._coordinator, self._courier = shelf, coordinator, courier
+        self._refused = ""
+
+    def take_up(self) -> None:
+        """Put in force, one after the other, whatever is due at this border."""
+        while self._coordinator.between_rounds and (following := self._next()) is not None:
+            before = self._coordinator.registry
+            self._courier.close()  # whoever joins now believes in the last round because a quorum accepted it
+            try:
+                self._courier.dismiss(self._coordinator.rotate(following))
+            except NotVerified as problem:
+                self._name(str(problem))
+                return
+            _LOG.info(told(before, following, self._coordinator.round))
+
+    def _next(self) -> Registry | None:
+        try:
+            following = self._shelf.after(self._coordinator.registry)
+        except (InvalidInput, NotVerified) as problem:
+            self._name(str(problem))
+            return None
+        due = following is not None and self._coordinator.round >= max(1, following.first_round)
+        return following if due else None
+
+    def _name(self, problem: str) -> None:
+        if problem != self._refused:
+            _LOG.warning("the next registry is not taken up: %s", visible(problem))
+        self._refused = problem
+
+
+def told(before: Registry, after: Registry, number: int) -> str:
+    """One line about who came and went."""
+    old, new = before.by_name, after.by_name
+    changes = {
+        "joined": sorted(new.keys() - old.keys()),
+        "left": sorted(old.keys() - new.keys()),
+        "with new keys": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
+    }
+    parts = [f"{what}: {', '.join(names)}" for what, names in changes.items() if names]
+    return visible(" · ".join([f"registry {after.version} is in force from round {number + 1} on", *parts]))

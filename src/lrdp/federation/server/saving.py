@@ -1,0 +1,33 @@
+"""What of a session a server saves: all that it goes on from, if it dies now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lrdp.federation.server.chronicle import Chronicle
+from lrdp.federation.server.repetitions import Repetitions
+from lrdp.federation.server.saved_state import Progress, SavedState
+from lrdp.federation.wire.questions import Hello, to_frame
+from lrdp.integrity import Gathering, Idle, Published, states
+
+ServerState = Idle | Gathering | Published
+
+
+def saved(
+    state: ServerState, hello: Hello, chronicle: Chronicle, repetitions: Repetitions, progress: Progress, written: int
+) -> SavedState:
+    """``written`` steps lie in the history's file. A sum that is out and not proved has failed for whoever goes on."""
+    idle = state if isinstance(state, Idle) else state.idle
+    if isinstance(state, Published):
+        idle = replace(idle, attempt=idle.attempt + 1)
+        repetitions = repetitions.as_if_failed(state.header.names)
+    return SavedState(
+        hello=to_frame(hello).prefix,
+        round=idle.position.round,
+        idle=states.encode_server(idle),
+        written=written,
+        receipts=tuple(step.encode() for step in chronicle.steps[written:]),
+        places=chronicle.places,
+        shown=repetitions.shown(),
+        progress=progress,
+    )

@@ -1,0 +1,82 @@
+"""The consortium's registries in a server's folder, one file each: the way by which a running server gets the next one.
+
+A file is written whole and never changed. Whoever can write here can stop a federation and nothing else: clients follow
+the consortium's signature, and not the server.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lrdp import files
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.integrity.cards import MOST_CARD_CHARACTERS, read_registry, registry_record
+from lrdp.integrity.registry import Registry, verify_successor
+
+
+class RegistryShelf:
+    """``registry-VERSION.json`` in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, version: int) -> Path:
+        """Where the registry of this version lies."""
+        return self._folder / f"registry-{version:05}.json"
+
+    def put(self, registry: Registry) -> None:
+        """Durable once it returns; raises InvalidInput if there is another one of its version."""
+        path = self.path(registry.version)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            files.write_new(path, (json.dumps(registry_record(registry), indent=1) + "\n").encode(), files.PUBLIC)
+        except FileExistsError:
+            if read_registry(self._text(path)) != registry:
+                raise InvalidInput(
+                    f"{path} holds another registry of version {registry.version}: clients follow one of a version, so "
+                    f"nothing was written."
+                ) from None
+        except OSError as problem:
+            raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
+
+    def after(self, registry: Registry) -> Registry | None:
+        """The one that replaces it, if it is here; raises NotVerified or InvalidInput if what is here does not."""
+        path = self.path(registry.version + 1)
+        return verify_successor(registry, read_registry(self._text(path))) if path.exists() else None
+
+    def newest(self, registry: Registry) -> Registry:
+        """The last one that is reached from it."""
+        while (following := self.after(registry)) is not None:
+            registry = following
+        return registry
+
+    def before(self, registry: Registry) -> tuple[Registry, ...]:
+        """Those that led to it, from the oldest that is here."""
+        path = self.path(registry.version - 1)
+        previous = read_registry(self._text(path)) if path.exists() else None
+        if previous is None or previous.digest != registry.previous:
+            return ()
+        return (*self.before(previous), previous)
+
+    def lineage(self, registry: Registry) -> tuple[Registry, ...]:
+        """All that lead to it and follow it, itself among them."""
+        newest = self.newest(registry)
+        return (*self.before(newest), newest)
+
+    def last(self) -> Registry:
+        """The one of the highest version."""
+        paths = sorted(self._folder.glob("registry-*.json"))
+        if not paths:
+            raise InvalidInput(
+                f"{self._folder} holds no registry: it is not the folder of a server that has opened a session."
+            )
+        return read_registry(self._text(paths[-1]))
+
+    def _text(self, path: Path) -> str:
+        try:
+            return files.read(path, MOST_CARD_CHARACTERS).decode("ascii", "replace")
+        except OSError as problem:
+            raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+        except NotVerified as problem:
+            raise InvalidInput(f"{path} is no registry: {problem}") from None

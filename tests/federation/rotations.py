@@ -1,0 +1,65 @@
+"""The office of the consortium in tests: it signs the next registry, and hospitals join with folders of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lrdp.federation import Node
+from lrdp.federation.local.consortium import enrol, pinned
+from lrdp.integrity import Identity, Registry, RegistryShelf, keys, new_identity
+from lrdp.integrity import registry as registries
+from lrdp.ledger import Holder
+
+from .worlds import TRAINING, World
+
+
+def office(world: World) -> Identity:
+    return keys.load(world.consortium.office_key)
+
+
+def shelf(world: World) -> RegistryShelf:
+    return RegistryShelf(world.consortium.server_folder)
+
+
+def signed(
+    world: World,
+    current: Registry,
+    *,
+    without: Iterable[str] = (),
+    having: Mapping[str, Identity] | None = None,
+    by: Identity | None = None,
+    first_round: int = 0,
+) -> Registry:
+    """The registry after ``current``, signed by the office or by somebody else."""
+    left = set(without)
+    members = {name: member for name, member in current.by_name.items() if name not in left}
+    members |= {name: identity.member for name, identity in (having or {}).items()}
+    return registries.sign(registries.successor(current, members.values(), first_round), by or office(world))
+
+
+def rotate(world: World, **changes: object) -> Registry:
+    """Hand the server the next registry, as `lrdp registry rotate` does."""
+    current = shelf(world).newest(world.consortium.registry())
+    following = signed(world, current, **changes)  # type: ignore[arg-type]
+    shelf(world).put(following)
+    return following
+
+
+def newcomer(world: World, number: int, identity: Identity, pin: Registry) -> str:
+    """A hospital that comes later: its policy pins ``pin``, and its node is there from now on."""
+    name, app = f"hospital-{number}", world.grid.nodes[1].app
+    holder = Holder(client=name, unit="record", max_rows_per_unit=1)
+    home = world.consortium.client(name)
+    enrol(home, holder, TRAINING, pinned(world.consortium, pin, 3))
+    keys.save(identity, home.identity_file)
+    world.grid.nodes[1 + number] = Node(app, {"partition-id": number})  # type: ignore[index]
+    world.names.append(name)
+    return name
+
+
+def replace_key(world: World, name: str) -> Identity:
+    """The hospital has lost its identity and makes another; what it had is gone."""
+    fresh, path = new_identity(name), world.consortium.client(name).identity_file
+    path.unlink()
+    keys.save(fresh, path)
+    return fresh
