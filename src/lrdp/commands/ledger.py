@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lrdp.commands.fleet import print_fleet, reports_in
+from lrdp.commands.ledger_days import backup, close_command, raise_command, restore, upgrade
 from lrdp.commands.output import AsJson, print_json, print_page, print_record, say
 from lrdp.commands.paths import Folder, read_text, replace, write_new
 from lrdp.errors import InvalidInput
@@ -35,6 +36,7 @@ from lrdp.ledger import (
 )
 from lrdp.report import statement_pages
 from lrdp.report.statement import Statement, record
+from lrdp.report.statement_points import day
 
 ledger_app = typer.Typer(
     name="ledger", help="One client's books: show, verify, export, repair.", no_args_is_help=True, add_completion=False
@@ -186,6 +188,13 @@ def rotate_key_command(folder: Folder = Path(), as_json: AsJson = False) -> None
     print_record({"key": new.public, "path": str(home.key)}, as_json)
 
 
+ledger_app.command("raise")(raise_command)
+ledger_app.command("close")(close_command)
+ledger_app.command("backup")(backup)
+ledger_app.command("restore")(restore)
+ledger_app.command("upgrade")(upgrade)
+
+
 def statement(
     path: LedgerPath = None,
     folder: Folder = Path(),
@@ -227,13 +236,16 @@ def _in_short(summary: Summary) -> dict[str, Any]:
     """What a person looks for first."""
     return {
         "client": summary.client,
-        "budget": f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, {summary.adjacency.value}",
+        "budget": f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, {summary.adjacency.value}"
+        f"{summary.unsigned_raise}",
+        "raised": ", ".join(f"to {each.epsilon} on {day(each.at)}" for each in summary.raises) or "no",
         "guaranteed": f"ε = {AtMost(summary.guaranteed.epsilon):.4f} under any adaptivity",
         "spent": f"ε = {AtMost(summary.spent.epsilon):.4f} had every step been fixed in advance",
         "left": f"ε = {AtLeast(summary.left):.4f}, {summary.rounds_left} more rounds like the last",
         "charges": ", ".join(f"{count} {state.value}" for state, count in summary.states.items()) or "none",
         "refused": ", ".join(f"{count} {refusal.value}" for refusal, count in summary.refusals.items()) or "none",
         "adopted": summary.adopted,
+        "closed": "no" if summary.closed is None else f"on {day(summary.closed.at)}: {summary.closed.reason}",
         "suspended": "yes: run `lrdp ledger adopt-head`" if summary.suspended else "no",
         "entries": summary.entries,
         "head": summary.digest,
