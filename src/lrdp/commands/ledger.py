@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from lrdp.commands.fleet import print_fleet, reports_in
 from lrdp.commands.ledger_days import backup, close_command, raise_command, restore, upgrade
 from lrdp.commands.output import AsJson, print_json, print_page, print_record, say
 from lrdp.commands.paths import Folder, read_text, replace, write_new
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import (
     LONGEST_HEAD,
@@ -27,9 +28,11 @@ from lrdp.ledger import (
     check_heads,
     check_key_known,
     fleet_view,
+    read_policy,
     replace_key,
     report_of,
     summarize,
+    unsigned_raise,
     verify_export,
     void,
     write_export,
@@ -51,7 +54,10 @@ def show(path: LedgerPath = None, folder: Folder = Path(), as_json: AsJson = Fal
 
     Example: lrdp ledger show --folder hospital-0
     """
-    summary = summarize(verify_export(path or Home(folder=folder).ledger).books)
+    home = Home(folder=folder)
+    summary = summarize(verify_export(path or home.ledger).books)
+    if path is None:
+        _note_unsigned(home, summary)
     print_record(_figures(summary) if as_json else _in_short(summary), as_json)
 
 
@@ -230,6 +236,14 @@ def _figures(summary: Summary) -> dict[str, Any]:
     figures = record(Statement(summary=summary))
     figures.pop("points")
     return figures
+
+
+def _note_unsigned(home: Home, summary: Summary) -> None:
+    """The policy's file may state more than was signed, and no client may have opened it since."""
+    with suppress(LrdpError):  # a policy that cannot be read is another command's matter
+        note = unsigned_raise(summary.budget, read_policy(home.policy).budget.total)
+        if note:
+            say(f"Note: the budget is ε = {summary.budget.epsilon}{note}.")
 
 
 def _in_short(summary: Summary) -> dict[str, Any]:
