@@ -180,7 +180,7 @@ WITHOUT_FIGURES = {
     *("Accountant", "Adjacency", "FilterRule", "History", "Mechanism", "Books", "Head", "Ledger"),
     "ChainPoint",
     *("Receipt", "Refusal", "Reply", "SigningKey", "State", "adopt_head", "parse_policy", "read_policy"),
-    *("rotate_key", "void"),
+    *("rotate_key", "void", "raise_budget", "end_participation"),
 }
 # For other rooms: constants, files and formats, and what is made of values that were checked when they were born.
 FOR_OTHER_ROOMS = {
@@ -190,6 +190,7 @@ FOR_OTHER_ROOMS = {
     "encode_mechanism",
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),
     *("tighter", "verify_export", "write_export", "write_policy"),
+    *("Recipe", "Counting", "PolicyDraft", "draft", "promised", "unsigned_raise", "write_draft"),
 }
 # Internal to the fleet's view, made of arrays that the fleet itself made.
 WITHOUT_SPECIMEN = {"Fleet.curves", "Fleet.divergences", "SampledGaussian.dominating_pair"}

@@ -137,12 +137,13 @@ def test_a_key_that_others_may_read_is_refused_by_every_command_with_the_same_wo
         refused += re.findall(
             r"it has mode 644, so others could use the key, and 600 is the limit: chmod 600", ended.err
         )
-    assert len(refused) == len(SECRETS) == 8
+    assert len(refused) == len(SECRETS) == 11
 
 
 SECRETS = [
     *("keys show", "registry new", "registry sign", "statement"),
     *("ledger export", "ledger adopt-head", "ledger void", "ledger rotate-key"),
+    *("ledger raise", "ledger close", "ledger restore"),
 ]
 WRITING = [name for name in COMMANDS if not surface.LINES[name].long and surface.LINES[name].writes]
 

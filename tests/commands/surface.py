@@ -75,7 +75,10 @@ LINES = {
     "calibrate": Line({**CLIENT, "epsilon": 2}),
     "plan": Line(
         {"dataset_size": 2000, "batch_size": 40, "rounds": 2, "local_steps": 2, "epsilon": 3, "delta": 1e-4},
-        {"plot": Role({"folder.svg": 2, "noise.bin/below.svg": 2, "/proc/new.svg": 2, "/proc/new/er.svg": 2})},
+        {
+            "write": NEW,
+            "plot": Role({"folder.svg": 2, "noise.bin/below.svg": 2, "/proc/new.svg": 2, "/proc/new/er.svg": 2}),
+        },
         long=True,
     ),
     "check": Line({"name": "tiny:model"}, {"data": ELSEWHERE}),
@@ -122,6 +125,17 @@ LINES = {
         writes=True,
     ),
     "ledger rotate-key": Line({"folder": "home"}, {"folder": HOME}, writes=True),
+    "ledger raise": Line(
+        {"reason": "approved", "folder": "raised"},
+        {"administrator_key": PLAIN, "folder": HOME},
+        writes=True,
+    ),
+    "ledger close": Line(
+        {"reason": "ended", "folder": "home"}, {"administrator_key": PLAIN, "folder": HOME}, writes=True
+    ),
+    "ledger backup": Line({"path": "backup.new", "folder": "home"}, {"path": NEW, "folder": HOME}, writes=True),
+    "ledger restore": Line({"path": "backup.db", "folder": "lost"}, {"path": LEDGER, "folder": HOME}, writes=True),
+    "ledger upgrade": Line({"folder": "home"}, {"folder": HOME}),
     "keys new": Line({"name": "hospital-1", "out": "hospital-1.pem"}, {"out": NEW}, writes=True),
     "keys show": Line({"path": "office.pem"}, {"path": PLAIN}),
     "found": Line(
@@ -196,9 +210,13 @@ def world(folder: Path, run: Any) -> None:
     (folder / "noise.bin").write_bytes(NOISE)
     (folder / "nothing.txt").write_text("nothing of the kind\n")
     (folder / "tiny.py").write_text("from torch import nn\nmodel = nn.Linear(2, 2)\n")
-    for name in ("home", "restored", "charged"):
+    for name in ("home", "restored", "charged", "raised", "lost"):
         run("init", "--folder", name, "--client", "c000", "--rounds", "2", "--local-steps", "2")
     run("ledger", "export", "export.txt", "--folder", "home")
+    run("ledger", "backup", "backup.db", "--folder", "lost")
+    Home(folder=folder / "lost").ledger.unlink()
+    stated = Home(folder=folder / "raised").policy
+    stated.write_text(stated.read_text().replace("epsilon = 8.0", "epsilon = 9.0"))
     before = Home(folder=folder / "restored").ledger.read_bytes()
     for name in ("restored", "charged"):
         _charge(Home(folder=folder / name))

@@ -22,7 +22,7 @@ def used(world: World) -> World:
 def test_a_ledger_of_a_later_format_is_refused_with_the_reason(used: World) -> None:
     with used.open() as ledger:
         line = events.encode(ledger.books.opened._replace(format="2"))
-    with pytest.raises(LedgerDamaged, match="its format is '2', this version reads 1"):
+    with pytest.raises(LedgerDamaged, match=r"of format '2' and this release, lrdp .*, reads 1: nothing was changed"):
         Books().append(line, link(GENESIS, line))
 
 

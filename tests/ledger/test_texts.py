@@ -98,6 +98,8 @@ any_event = st.one_of(
     st.builds(events.Unlisted, at=clocks, refusal=st.sampled_from(Refusal), requests=numbers),
     st.builds(events.Voided, at=clocks, charge=numbers, reason=words, signature=digests),
     st.builds(events.Rotated, at=clocks, key=digests, signature=digests),
+    st.builds(events.Raised, at=clocks, epsilon=floats, reason=words, signature=digests),
+    st.builds(events.Closed, at=clocks, reason=words, signature=digests),
     st.builds(events.Suspended, at=clocks, head=words),
     st.builds(events.Adopted, at=clocks, head=words, mechanism=mechanisms, steps=numbers, signature=digests),
 )

@@ -68,6 +68,8 @@ class FilterRule(ABC):
 
     accountant: ClassVar[type[Accountant]]
     """Who says what the same steps would cost had they been fixed in advance: one that always answers."""
+    may_grow: ClassVar[bool] = False
+    """Whether ε may be raised later, also by somebody who has seen the answers (docs/accounting.md, Theorem 7)."""
 
     def guaranteed(self, budget: Budget, adjacency: Adjacency, history: History) -> PrivacySpent:
         """What holds for the history, whatever the server adapted to."""
@@ -99,6 +101,7 @@ class RenyiOrders(FilterRule):
     """
 
     accountant: ClassVar[type[Accountant]] = RenyiAccountant
+    may_grow: ClassVar[bool] = True
     weights: Mapping[float, float]
 
     def __post_init__(self) -> None:

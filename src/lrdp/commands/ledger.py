@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from lrdp.commands.fleet import print_fleet, reports_in
+from lrdp.commands.ledger_days import backup, close_command, raise_command, restore, upgrade
 from lrdp.commands.output import AsJson, print_json, print_page, print_record, say
 from lrdp.commands.paths import Folder, read_text, replace, write_new
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import (
     LONGEST_HEAD,
@@ -26,15 +28,18 @@ from lrdp.ledger import (
     check_heads,
     check_key_known,
     fleet_view,
+    read_policy,
     replace_key,
     report_of,
     summarize,
+    unsigned_raise,
     verify_export,
     void,
     write_export,
 )
 from lrdp.report import statement_pages
 from lrdp.report.statement import Statement, record
+from lrdp.report.statement_points import day
 
 ledger_app = typer.Typer(
     name="ledger", help="One client's books: show, verify, export, repair.", no_args_is_help=True, add_completion=False
@@ -49,7 +54,10 @@ def show(path: LedgerPath = None, folder: Folder = Path(), as_json: AsJson = Fal
 
     Example: lrdp ledger show --folder hospital-0
     """
-    summary = summarize(verify_export(path or Home(folder=folder).ledger).books)
+    home = Home(folder=folder)
+    summary = summarize(verify_export(path or home.ledger).books)
+    if path is None:
+        _note_unsigned(home, summary)
     print_record(_figures(summary) if as_json else _in_short(summary), as_json)
 
 
@@ -186,6 +194,13 @@ def rotate_key_command(folder: Folder = Path(), as_json: AsJson = False) -> None
     print_record({"key": new.public, "path": str(home.key)}, as_json)
 
 
+ledger_app.command("raise")(raise_command)
+ledger_app.command("close")(close_command)
+ledger_app.command("backup")(backup)
+ledger_app.command("restore")(restore)
+ledger_app.command("upgrade")(upgrade)
+
+
 def statement(
     path: LedgerPath = None,
     folder: Folder = Path(),
@@ -223,17 +238,28 @@ def _figures(summary: Summary) -> dict[str, Any]:
     return figures
 
 
+def _note_unsigned(home: Home, summary: Summary) -> None:
+    """The policy's file may state more than was signed, and no client may have opened it since."""
+    with suppress(LrdpError):  # a policy that cannot be read is another command's matter
+        note = unsigned_raise(summary.budget, read_policy(home.policy).budget.total)
+        if note:
+            say(f"Note: the budget is ε = {summary.budget.epsilon}{note}.")
+
+
 def _in_short(summary: Summary) -> dict[str, Any]:
     """What a person looks for first."""
     return {
         "client": summary.client,
-        "budget": f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, {summary.adjacency.value}",
+        "budget": f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, {summary.adjacency.value}"
+        f"{summary.unsigned_raise}",
+        "raised": ", ".join(f"to {each.epsilon} on {day(each.at)}" for each in summary.raises) or "no",
         "guaranteed": f"ε = {AtMost(summary.guaranteed.epsilon):.4f} under any adaptivity",
         "spent": f"ε = {AtMost(summary.spent.epsilon):.4f} had every step been fixed in advance",
         "left": f"ε = {AtLeast(summary.left):.4f}, {summary.rounds_left} more rounds like the last",
         "charges": ", ".join(f"{count} {state.value}" for state, count in summary.states.items()) or "none",
         "refused": ", ".join(f"{count} {refusal.value}" for refusal, count in summary.refusals.items()) or "none",
         "adopted": summary.adopted,
+        "closed": "no" if summary.closed is None else f"on {day(summary.closed.at)}: {summary.closed.reason}",
         "suspended": "yes: run `lrdp ledger adopt-head`" if summary.suspended else "no",
         "entries": summary.entries,
         "head": summary.digest,

@@ -5,10 +5,10 @@ writes the charge down, and hands out the :class:`Receipt` that training needs. 
 alone.
 """
 
-from lrdp.ledger.administration import adopt_head, rotate_key, void
+from lrdp.ledger.administration import adopt_head, end_participation, raise_budget, rotate_key, void
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.decisions import tighter
+from lrdp.ledger.decisions import tighter, unsigned_raise
 from lrdp.ledger.drafting import PolicyDraft, draft, peers_lines
 from lrdp.ledger.export import VerifiedBooks, check_heads, check_key_known, verify_export, write_export
 from lrdp.ledger.fleet import FleetBooks, FleetView, fleet_view
@@ -63,11 +63,13 @@ __all__ = [
     "check_key_known",
     "draft",
     "encode_mechanism",
+    "end_participation",
     "fleet_view",
     "open_budget",
     "parse_policy",
     "peers_lines",
     "promised",
+    "raise_budget",
     "read_policy",
     "read_report",
     "read_toml",
@@ -76,6 +78,7 @@ __all__ = [
     "rotate_key",
     "summarize",
     "tighter",
+    "unsigned_raise",
     "verify_export",
     "void",
     "write_draft",

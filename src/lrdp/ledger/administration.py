@@ -1,17 +1,21 @@
-"""What people do, and sign: void a charge and adopt a head with the administrator's key, rotate the client's key."""
+"""What people do, and sign: with the administrator's key void, adopt, raise and close; rotate the client's key."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from lrdp.accounting import Mechanism, costliest_of
 from lrdp.errors import InvalidInput
 from lrdp.ledger import events
-from lrdp.ledger.books import Books, adopt_message, void_message
+from lrdp.ledger.books import Books, adopt_message, close_message, raise_message, void_message
 from lrdp.ledger.charges import State
 from lrdp.ledger.heads import MOST_ROTATIONS, Head, rotation_message
 from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger, system_clock
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
+
+_LONGEST_REASON: Final = 400
 
 
 def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) -> None:
@@ -28,8 +32,7 @@ def void(ledger: Ledger, charge: int, reason: str, administrator: SigningKey) ->
             f"entry {charge} must be a charge without a reply, and is {state.value if state else 'no charge'}: what "
             f"may have left the machine is never voided, and nothing was changed."
         )
-    if not (reason.strip() and reason.isprintable()):
-        raise InvalidInput(f"reason must say in printable words why nothing left the machine, got {reason[:40]!r}.")
+    _check_reason(reason, "nothing left the machine")
     signature = administrator.sign(void_message(books.opened.ledger, charge, reason))
     ledger.record_signed(events.Voided(system_clock(), charge, reason, signature))
 
@@ -56,6 +59,37 @@ def adopt_head(ledger: Ledger, head: Head, administrator: SigningKey) -> events.
     return adopted
 
 
+def raise_budget(ledger: Ledger, reason: str, administrator: SigningKey) -> events.Raised:
+    """Let the budget be what the policy in force states, which is more than before; both stay in the books.
+
+    Guarantees: by Theorem 7 of docs/accounting.md all that is admitted is private at the budget of the time it was
+    admitted at, also if somebody who saw the answers decided to raise it. Who looked at the records has no theorem.
+    """
+    books, epsilon = ledger.books, ledger.policy.budget.total.epsilon
+    _check_administrator(books, administrator)
+    _check_reason(reason, "the budget is raised")
+    if objection := books.objection_to_raising(epsilon):
+        raise InvalidInput(
+            f"the budget cannot be raised to the ε={epsilon} that {ledger.policy.where('budget.epsilon')} states: "
+            f"{objection}; nothing was changed."
+        )
+    signature = administrator.sign(raise_message(books.opened.ledger, books.budget, epsilon, reason))
+    raised = events.Raised(system_clock(), epsilon, reason, signature)
+    ledger.record_signed(raised)
+    return raised
+
+
+def end_participation(ledger: Ledger, reason: str, administrator: SigningKey) -> None:
+    """Close the ledger: every request is refused from here on, for good; what was spent stays in the books."""
+    books = ledger.books
+    _check_administrator(books, administrator)
+    _check_reason(reason, "the participation ends")
+    if books.closed is not None:
+        raise InvalidInput("the ledger was closed before: nothing was changed.")
+    signature = administrator.sign(close_message(books.opened.ledger, reason))
+    ledger.record_signed(events.Closed(system_clock(), reason, signature))
+
+
 def rotate_key(ledger: Ledger, old: SigningKey, new: SigningKey) -> None:
     """Let a new key sign from here on; open the ledger anew with it.
 
@@ -75,6 +109,14 @@ def _costliest(books: Books, policy: Policy) -> Mechanism:
     """A step that costs at least as much as each that some policy in these books allowed."""
     policies = [policy, *(parse_policy(past.text, source="an earlier policy") for past in books.policies)]
     return costliest_of(rule.mechanism.costliest for rule in policies)
+
+
+def _check_reason(reason: str, what: str) -> None:
+    if not (reason.strip() and reason.isprintable() and len(reason) <= _LONGEST_REASON):
+        raise InvalidInput(
+            f"reason must say in 1 to {_LONGEST_REASON} printable characters why {what}, got {reason[:40]!r}: nothing "
+            f"was changed."
+        )
 
 
 def _check_administrator(books: Books, key: SigningKey) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import islice
@@ -19,7 +20,7 @@ from lrdp.ledger.choice import decode_choice
 from lrdp.ledger.heads import Head, Successor, rotation_message
 from lrdp.ledger.key_files import is_signed
 from lrdp.ledger.tallies import RefusalTally
-from lrdp.ledger.texts import encode_mechanism
+from lrdp.ledger.texts import encode_float, encode_mechanism
 
 Entry = tuple[bytes, bytes]
 """A line and its hash."""
@@ -28,6 +29,9 @@ Rule = Callable[[int, Any], None]
 _BATCH: Final = 1024  # entries read at a time: enough for long columns, few enough to hold in memory
 _WRONG: Final = (ValueError, KeyError, OverflowError, TypeError)
 """What folding an entry raises if it cannot follow."""
+
+
+AdministratorsAct = events.Voided | events.Adopted | events.Raised | events.Closed
 
 
 class Books:
@@ -48,11 +52,13 @@ class Books:
         self.suspended: Head | None = None
         self.adopted: list[Head] = []
         self.successors: list[Successor] = []
+        self.raises: list[events.Raised] = []
+        self.closed: events.Closed | None = None
         self.latest_clock = 0
         self.clock_fell_at: list[int] = []
         self._rules = self._table()
 
-    def _table(self) -> Mapping[type[events.Event], Rule]:
+    def _table(self) -> dict[type[events.Event], Rule]:
         """What each kind of entry changes, or refuses to follow."""
         return {
             events.Opened: self._open,
@@ -66,11 +72,14 @@ class Books:
             events.Suspended: self._suspend,
             events.Adopted: self._adopt,
             events.Rotated: self._rotate,
+            events.Raised: self._raise,
+            events.Closed: self._close,
         }
 
     @property
     def budget(self) -> Budget:
-        return Budget(epsilon=self.opened.epsilon, delta=self.opened.delta)
+        """What may be spent now: as it was opened, or as it was raised last."""
+        return Budget(epsilon=(self.raises or [self.opened])[-1].epsilon, delta=self.opened.delta)
 
     def filter(self, budget: Budget) -> Filter:
         """What decides whether a charge fits a budget on top of all that counts: every figure is read from it."""
@@ -152,18 +161,16 @@ class Books:
             if type(line) is not bytes or sha256(previous + line).digest() != digest:
                 raise broken(self.seq + 1)
             previous = digest
+        if not self.seq and batch:
+            events.check_format(batch[0][0])
         return events.decode_all([line for line, _ in batch])
 
     def _open(self, _seq: int, event: events.Opened) -> None:
-        if event.format != events.FORMAT:
-            raise ValueError(f"its format is {event.format!r}, this version reads {events.FORMAT}")
         self.opened, self.rule = event, decode_choice(event.filter)
 
     def _void(self, _seq: int, event: events.Voided) -> None:
         self.charges.take_back(event.charge)
-        message = void_message(self.opened.ledger, event.charge, event.reason)
-        if not is_signed(self.opened.administrator_key, event.signature, message):
-            raise ValueError("the administrator's signature on it does not hold")
+        self._require_administrator(event, void_message(self.opened.ledger, event.charge, event.reason))
 
     def _decline(self, _seq: int, event: events.Declined) -> None:
         self.refusals.add(event.refusal, len(self.charges.states), key=event.key)
@@ -178,9 +185,7 @@ class Books:
         if event.steps < 0:
             raise ValueError(f"a gap is never negative, and this is {event.steps}")
         head = self._own(event.head)
-        message = adopt_message(head, event.mechanism, event.steps)
-        if not is_signed(self.opened.administrator_key, event.signature, message):
-            raise ValueError("the administrator's signature on it does not hold")
+        self._require_administrator(event, adopt_message(head, event.mechanism, event.steps))
         self.charges.adopt(event.mechanism, event.steps)
         self.adopted.append(head)
         self.suspended = None
@@ -190,6 +195,33 @@ class Books:
         if not is_signed(self.client_key, event.signature, message):
             raise ValueError("the key before it did not sign it")
         self.successors.append(Successor(event.key, event.signature))
+
+    def _raise(self, _seq: int, event: events.Raised) -> None:
+        if objection := self.objection_to_raising(event.epsilon):
+            raise ValueError(objection)
+        self._require_administrator(event, raise_message(self.opened.ledger, self.budget, event.epsilon, event.reason))
+        self.raises.append(event)
+
+    def objection_to_raising(self, epsilon: float) -> str | None:
+        """Why the budget cannot be raised to so much; what is proved is Theorem 7 of docs/accounting.md."""
+        if self.closed is not None:
+            return "the ledger was closed, and a closed ledger spends nothing"
+        if not self.rule.may_grow:
+            return "its rounds were reserved and paid for as a whole, and no theorem here covers adding to them later"
+        if not self.budget.epsilon < epsilon < math.inf:
+            return f"a budget is raised above the {self.budget.epsilon} that it is, and {epsilon} is not"
+        return None
+
+    def _close(self, _seq: int, event: events.Closed) -> None:
+        if self.closed is not None:
+            raise ValueError("a ledger is closed once")
+        self._require_administrator(event, close_message(self.opened.ledger, event.reason))
+        self.closed = event
+        self._rules[events.Reserved] = _refuse_charge
+
+    def _require_administrator(self, event: AdministratorsAct, message: bytes) -> None:
+        if not is_signed(self.opened.administrator_key, event.signature, message):
+            raise ValueError("the administrator's signature on it does not hold")
 
     def _own(self, text: str) -> Head:
         head = Head.decode(text)
@@ -216,6 +248,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def _refuse_charge(_seq: int, _event: events.Reserved) -> None:
+    raise ValueError("nothing is charged to a ledger that was closed")
+
+
 def void_message(ledger: str, charge: int, reason: str) -> bytes:
     """What the administrator signs to void a charge."""
     return f"lrdp-void-1 {ledger} {charge} {reason}".encode()
@@ -224,3 +260,13 @@ def void_message(ledger: str, charge: int, reason: str) -> bytes:
 def adopt_message(head: Head, mechanism: Mechanism, steps: int) -> bytes:
     """What the administrator signs to adopt a head."""
     return b"lrdp-adopt-1 " + head.message() + f" {steps}*{encode_mechanism(mechanism)}".encode()
+
+
+def raise_message(ledger: str, before: Budget, epsilon: float, reason: str) -> bytes:
+    """What the administrator signs to raise a budget: from what to what, so that it holds once."""
+    return f"lrdp-raise-1 {ledger} {encode_float(before.epsilon)} {encode_float(epsilon)} {reason}".encode()
+
+
+def close_message(ledger: str, reason: str) -> bytes:
+    """What the administrator signs to close a ledger."""
+    return f"lrdp-close-1 {ledger} {reason}".encode()

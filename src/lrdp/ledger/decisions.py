@@ -37,6 +37,10 @@ class Decision:
 
 def decide(books: Books, policy: Policy, request: Request) -> Decision:
     """Admit or refuse; the first objection found is the one given."""
+    if books.closed is not None:
+        return Decision(
+            refusal=Refusal.CLOSED, sentence=_free("this participation has ended: the ledger was closed for good")
+        )
     if request.key in books.charges.answered:
         return Decision(sentence=f"round {request.round} was answered: its stored bytes are sent again, at no cost.")
     objection = _suspension(books) or policy_objection(policy, request) or _recharge(books, request)
@@ -134,6 +138,7 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
             sentence=_free(
                 f"{request.steps} steps do not fit the budget: ε={AtMost(after.guaranteed.epsilon):.4f} of "
                 f"{total.epsilon} is spent or reserved at δ={total.delta} ({policy.where('budget.epsilon')})"
+                f"{unsigned_raise(books.budget, policy.budget.total)}"
             ),
         )
     share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
@@ -155,6 +160,13 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
 
 def _whose(request: Request) -> str:
     return f"the server {request.payer} over all its sessions" if request.server else "this run"
+
+
+def unsigned_raise(opened: Budget, policy: Budget) -> str:
+    """What to do about a policy that states more than was opened: the file alone raises nothing."""
+    if not policy.epsilon > opened.epsilon:
+        return ""
+    return f"; the {policy.epsilon} that the policy states counts once `lrdp ledger raise` has signed it"
 
 
 def tighter(opened: Budget, policy: Budget) -> Budget:

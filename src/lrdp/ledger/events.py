@@ -15,9 +15,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from lrdp.accounting import Adjacency, Mechanism
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LedgerDamaged
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.texts import FLOAT, LONGEST_LINE, MECHANISM, WHOLE, WORD, Spelling, one_of
+from lrdp.version import __version__
 
 FORMAT: Final = "1"
 _MOST_FIELDS: Final = 16
@@ -132,7 +133,27 @@ class Rotated(NamedTuple):
     signature: str
 
 
-Event = Opened | PolicySet | Reserved | ReplyReady | Sent | Declined | Unlisted | Voided | Suspended | Adopted | Rotated
+class Raised(NamedTuple):
+    """The administrator's signed word that ``epsilon`` may be spent from here on, more than before."""
+
+    at: int
+    epsilon: float
+    reason: str
+    signature: str
+
+
+class Closed(NamedTuple):
+    """The administrator's signed end: nothing is charged any more."""
+
+    at: int
+    reason: str
+    signature: str
+
+
+Routine = Opened | PolicySet | Reserved | ReplyReady | Sent | Declined | Unlisted | Suspended
+Signed = Voided | Adopted | Rotated | Raised | Closed
+"""What a person does; the books check the signature on it."""
+Event = Routine | Signed
 
 _CLOCK, _CHARGE, _REFUSAL = WHOLE, WHOLE, one_of(Refusal)
 FORMS: Final[dict[str, tuple[type[Event], tuple[Spelling, ...]]]] = {
@@ -150,6 +171,8 @@ FORMS: Final[dict[str, tuple[type[Event], tuple[Spelling, ...]]]] = {
     "SUSPENDED": (Suspended, (_CLOCK, WORD)),
     "ADOPTED": (Adopted, (_CLOCK, WORD, MECHANISM, WHOLE, WORD)),
     "ROTATED": (Rotated, (_CLOCK, WORD, WORD)),
+    "RAISED": (Raised, (_CLOCK, FLOAT, WORD, WORD)),
+    "CLOSED": (Closed, (_CLOCK, WORD, WORD)),
 }
 """How each kind of entry is written: its value, and the text of each of the value's fields in their order."""
 _NAMES: Final = {kind: name for name, (kind, _) in FORMS.items()}
@@ -169,6 +192,21 @@ def decode(line: bytes) -> Event:
         InvalidInput: for a line that is not an entry.
     """
     return decode_all([line])[0]
+
+
+def check_format(first: bytes) -> None:
+    """Raise if the first line of a ledger says that it is of another format: whatever else may have changed since.
+
+    Raises:
+        LedgerDamaged: for books that a later release wrote.
+    """
+    name, _, rest = first[:200].partition(b"\t")
+    written = rest.split(b"\t")[1:2]
+    if name == b"OPENED" and written and written != [FORMAT.encode()]:
+        raise LedgerDamaged(
+            f"these books are of format {written[0][:20].decode(errors='replace')!r} and this release, lrdp "
+            f"{__version__}, reads {FORMAT}: nothing was changed; use the release that wrote them, or a later one."
+        )
 
 
 def decode_all(lines: Sequence[bytes]) -> list[Event]:

@@ -258,7 +258,7 @@ class Ledger:
         """Every entry's line and hash."""
         return self._store.entries()
 
-    def record_signed(self, event: events.Voided | events.Adopted | events.Rotated) -> None:
+    def record_signed(self, event: events.Signed) -> None:
         """For :mod:`lrdp.ledger.administration`: append what the books check the signature of."""
         with self._journal.transaction():
             self._journal.record(event)

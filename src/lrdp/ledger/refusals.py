@@ -15,6 +15,7 @@ class Refusal(Enum):
     NO_POLICY = "no-policy"
     OTHER_LEDGER = "other-ledger"
     SUSPENDED = "suspended"
+    CLOSED = "closed"
     SAMPLING = "sampling"
     BATCH_SIZE = "batch-size"
     DATASET_SIZE = "dataset-size"

@@ -95,7 +95,7 @@ def report_of(books: Books) -> Report:
         seq=books.seq,
         digest=books.digest.hex(),
         adjacency=opened.adjacency,
-        epsilon=opened.epsilon,
+        epsilon=books.budget.epsilon,
         delta=opened.delta,
         filter=opened.filter,
         history=books.charges.history,

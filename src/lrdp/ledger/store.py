@@ -17,6 +17,8 @@ from lrdp import files
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnwritable
 
 APPLICATION_ID: Final = 0x4C524450  # "LRDP"
+FILE_FORMAT: Final = 0
+"""SQLite's ``user_version`` of the tables below; a release that changes them counts up, and brings a migration."""
 _SCHEMA: Final = (
     "CREATE TABLE entries (seq INTEGER PRIMARY KEY, line BLOB NOT NULL, digest BLOB NOT NULL)",
     "CREATE TABLE outbox (charge INTEGER PRIMARY KEY, head TEXT NOT NULL, reply BLOB NOT NULL)",
@@ -95,6 +97,12 @@ class Store:
         if not read_only:
             self._sql.execute("PRAGMA journal_mode=DELETE")
             self._sql.execute("PRAGMA synchronous=EXTRA")
+        (release,) = self._sql.execute("PRAGMA user_version").fetchone()
+        if release != FILE_FORMAT:
+            raise LedgerDamaged(
+                f"the file {self.path} is of format {release} and this release reads {FILE_FORMAT}: nothing was "
+                f"changed; use the release that wrote it, or a later one."
+            )
         self._sql.execute("BEGIN")
         whole = self._is_whole()
         self._sql.execute("COMMIT")
@@ -202,8 +210,13 @@ class Store:
     def copy_to(self, path: Path) -> None:
         """A consistent copy of a live ledger, by SQLite's backup."""
         target = Store.create(path)
-        with _explained(path):
-            self._sql.backup(target._sql)
+        try:
+            with _explained(path):
+                self._sql.backup(target._sql)
+        except BaseException:
+            target.close()
+            path.unlink(missing_ok=True)
+            raise
         target.close()
 
     def _refuse_replaced(self) -> None:

@@ -20,8 +20,8 @@ from lrdp.accounting import (
 from lrdp.figures import AtLeast, AtMost, left
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.decisions import tighter
-from lrdp.ledger.events import Reserved
+from lrdp.ledger.decisions import tighter, unsigned_raise
+from lrdp.ledger.events import Closed, Raised, Reserved
 from lrdp.ledger.opening import rounds_within
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.policy_file import parse_policy
@@ -60,6 +60,10 @@ class Summary:
     runs: int
     adopted: int
     suspended: bool
+    opened_at: int
+    opened_epsilon: float
+    raises: tuple[Raised, ...]
+    closed: Closed | None
     rounds_left: int
     entries: int
     digest: str
@@ -69,6 +73,11 @@ class Summary:
     def left(self) -> AtLeast:
         """ε that is still to be spent, of the budget that was opened or of less if the policy now says so."""
         return left(tighter(self.budget, self.policy.budget.total).epsilon, self.guaranteed.epsilon)
+
+    @property
+    def unsigned_raise(self) -> str:
+        """What to do about a policy that states a larger budget than was signed; empty where it does not."""
+        return unsigned_raise(self.budget, self.policy.budget.total)
 
     @property
     def guess_rate(self) -> AtMost:
@@ -124,6 +133,10 @@ def summarize(books: Books) -> Summary:
         runs=books.charges.runs,
         adopted=len(books.adopted),
         suspended=books.suspended is not None,
+        opened_at=books.opened.at,
+        opened_epsilon=books.opened.epsilon,
+        raises=tuple(books.raises),
+        closed=books.closed,
         rounds_left=rounds_left(books, policy),
         entries=books.seq,
         digest=books.digest.hex(),
@@ -133,7 +146,7 @@ def summarize(books: Books) -> Summary:
 
 def rounds_left(books: Books, policy: Policy) -> int:
     """Rounds like the last one that the filter would still admit; before the first, rounds of the costliest kind."""
-    if books.suspended is not None:
+    if books.suspended is not None or books.closed is not None:
         return 0
     last, rule = books.charges.newest, policy.mechanism
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)

@@ -12,7 +12,7 @@ from lrdp import limits
 from lrdp.accounting import Mechanism, PrivacySpent
 from lrdp.figures import AtLeast
 from lrdp.ledger import Head, State, Summary, encode_mechanism
-from lrdp.report.statement_points import Point, points
+from lrdp.report.statement_points import Point, day, points
 from lrdp.version import __version__
 
 SCHEMA: Final = "lrdp-statement/1"
@@ -62,6 +62,10 @@ def record(statement: Statement) -> dict[str, Any]:
         "adjacency": summary.adjacency.value,
         "budget": {
             "epsilon": summary.budget.epsilon,
+            "opened": {"epsilon": summary.opened_epsilon, "day": day(summary.opened_at)},
+            "raised": [
+                {"epsilon": each.epsilon, "day": day(each.at), "reason": each.reason} for each in summary.raises
+            ],
             "delta": summary.budget.delta,
             "per_run_epsilon": summary.policy.budget.per_run.epsilon,
             "left": summary.left,
@@ -83,6 +87,7 @@ def record(statement: Statement) -> dict[str, Any]:
         "runs": summary.runs,
         "adopted_heads": summary.adopted,
         "suspended": summary.suspended,
+        "closed": None if summary.closed is None else {"day": day(summary.closed.at), "reason": summary.closed.reason},
         "clock_went_back": summary.clock_fell,
         "ledger": {
             "id": summary.ledger,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from lrdp.accounting import CLIP_HEADROOM, Adjacency, Mechanism, PrivacySpent
@@ -74,8 +75,8 @@ _TUNING: Final = (
     "Preprocessing must use public constants; constants fitted on the records are not covered."
 )
 _RENEWAL: Final = (
-    "None: the budget is for the lifetime of these records. It is never refilled by time; new records need a new "
-    "ledger, and records that stay carry their old ε with them."
+    "None: the budget is for the lifetime of these records. It is never refilled by time, and raised only by a signed "
+    "act that is shown above; new records need a new ledger, and records that stay carry their old ε with them."
 )
 
 
@@ -162,11 +163,37 @@ def _budget(summary: Summary) -> str:
     refused = sum(summary.refusals.values())
     kinds = ", ".join(f"{kind.value} {count}" for kind, count in summary.refusals.items())
     return (
-        f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, at most "
+        f"{_closed(summary)}ε = {summary.budget.epsilon} at δ = {summary.budget.delta}{_raises(summary)}, at most "
         f"{summary.policy.budget.per_run.epsilon} per run; {AtMost(summary.guaranteed.epsilon):.4f} used, "
         f"{AtLeast(summary.left):.4f} left, {summary.rounds_left} more rounds like the last; {refused} requests "
-        f"refused{f' ({kinds})' if kinds else ''}, at no cost."
+        f"refused{f' ({kinds})' if kinds else ''}, at no cost{summary.unsigned_raise}."
     )
+
+
+def _raises(summary: Summary) -> str:
+    """The budget as it was opened and each that the administrator signed since, with their days."""
+    if not summary.raises:
+        return ""
+    first = f"opened with {summary.opened_epsilon} on {day(summary.opened_at)}"
+    later = (f"raised to {each.epsilon} on {day(each.at)} ({each.reason})" for each in summary.raises)
+    return f" ({'; '.join([first, *later])}, each signed by the administrator)"
+
+
+def _closed(summary: Summary) -> str:
+    if summary.closed is None:
+        return ""
+    return (
+        f"Closed on {day(summary.closed.at)} ({summary.closed.reason}): nothing is charged any more, and what was "
+        f"spent stays spent. "
+    )
+
+
+def day(clock: int) -> str:
+    """The day of an entry's clock, as the machine had it, in UTC."""
+    try:
+        return f"{datetime.fromtimestamp(clock / 1e6, UTC):%Y-%m-%d}"
+    except (ValueError, OverflowError, OSError):
+        return "a day beyond the calendar"
 
 
 def _versions(summary: Summary) -> str:
