@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from lrdp.errors import InvalidInput
+from lrdp.errors import NoVerifiedRound
+from lrdp.federation import VerifiedAverage
+from lrdp.federation.server.saved_state import read_state
 from lrdp.integrity import Registry, new_identity
 from lrdp.integrity.history import walk
 
 from .rotations import newcomer, replace_key, rotate, shelf
+from .server.test_resuming import Killed, Power
 from .worlds import World, initial, world
 
 Act = Callable[[], object]
@@ -148,6 +151,32 @@ def test_the_next_session_begins_under_the_newest_registry_and_no_client_goes_ba
     assert made.reports[-1].verified
     shelf(made).path(2).unlink()  # a server that forgot, or pretends to
     before = [len(made.books(name).charges.states) for name in made.names]
-    with pytest.raises(InvalidInput, match="0 clients are there"):
-        made.strategy().start(made.grid, initial(), num_rounds=1, timeout=0.1)
+    with pytest.raises(NoVerifiedRound, match="0 clients are there"):
+        made.strategy(arrival=0.1).start(made.grid, initial(), num_rounds=1, timeout=0.1)
     assert [len(made.books(name).charges.states) for name in made.names] == before
+
+
+def test_a_server_killed_while_it_takes_up_a_registry_goes_on_and_takes_it_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world(tmp_path, 4)
+    folder = made.consortium.server_folder
+    made.run(1)
+    rotate(made, without=["hospital-3"])
+    power = Power(folder, monkeypatch)
+    for power.after in (False, True):
+        for write in range(1, 6):
+            power.left = write
+            with pytest.raises(Killed):
+                VerifiedAverage.resume(folder).start(made.grid, num_rounds=50, timeout=5)
+    power.left = 0
+    tried = read_state(folder).progress.tried  # type: ignore[union-attr]
+    VerifiedAverage.resume(folder).start(made.grid, num_rounds=tried + 1, timeout=5)
+    found = made.audit()
+    assert found.failure is None
+    assert found.position is not None
+    assert found.position.session.registry.version == 2
+    versions = [step.position.session.registry.version for step in walk(lines(made), made.consortium.registry().digest)]
+    assert versions == [1, *[2] * (1 + found.rounds - 1)], "one line for the first round, one for the registry"
+    assert found.participants["hospital-3"] == 1
+    assert len(made.books("hospital-0").charges.states) == found.rounds, "nobody paid twice for a round"
