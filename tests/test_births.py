@@ -55,7 +55,7 @@ from lrdp.accounting import (
 from lrdp.accounting.conversion import checked_orders
 from lrdp.errors import InvalidInput
 from lrdp.ledger import Policy, ReceivedModel, Request
-from lrdp.ledger.policy import BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Retries
+from lrdp.ledger.policy import BudgetCounting, BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Retries
 
 STEP = FixedSizeGaussian(dataset_size=120, batch_size=32, noise_multiplier=4.0)
 BUDGET, SPENT = Budget(epsilon=8.0, delta=0.125), PrivacySpent(epsilon=0.5, delta=0.125)
@@ -161,7 +161,9 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(Request, {field.name: getattr(REQUEST, field.name) for field in fields(Request)}),
     **specimen(Policy, {**POLICY, **NO_FIGURE}, where={"key": "budget.epsilon"}),
     **specimen(Holder, {"client": "a", "unit": "patient", "max_rows_per_unit": 2}),
-    **specimen(BudgetRule, {"total": BUDGET, "adjacency": ADJACENCY, "per_run": BUDGET}),
+    **specimen(
+        BudgetRule, {"total": BUDGET, "adjacency": ADJACENCY, "per_run": BUDGET, "counting": BudgetCounting.RENYI}
+    ),
     **specimen(MechanismRule, {"costliest": STEP, "clip_norm": 0.5, "min_clip_norm": 0.25, "max_steps_per_round": 100}),
     **specimen(ModelRule, {"max_bytes": 100, "max_abs_weight": 0.5}),
     **specimen(
@@ -190,7 +192,7 @@ FOR_OTHER_ROOMS = {
     "encode_mechanism",
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),
     *("tighter", "verify_export", "write_export", "write_policy"),
-    *("Recipe", "Counting", "PolicyDraft", "draft", "promised", "unsigned_raise", "write_draft"),
+    *("PlanRecipe", "BudgetCounting", "PolicyDraft", "draft", "promised", "unsigned_raise", "write_draft"),
 }
 # Internal to the fleet's view, made of arrays that the fleet itself made.
 WITHOUT_SPECIMEN = {"Fleet.curves", "Fleet.divergences", "SampledGaussian.dominating_pair"}

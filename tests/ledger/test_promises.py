@@ -15,20 +15,20 @@ from lrdp.accounting import (
     TruncatedPoissonGaussian,
 )
 from lrdp.errors import BudgetExceeded, InvalidInput
-from lrdp.ledger import Counting, Holder, Home, draft, open_budget, promised, read_policy, summarize, write_draft
+from lrdp.ledger import BudgetCounting, Holder, Home, draft, open_budget, promised, read_policy, summarize, write_draft
 
 from .worlds import request, round_trip
 
 HOLDER = Holder(client="hospital-a", unit="patient", max_rows_per_unit=1)
 TRAINING = Training(dataset_size=4100, batch_size=37, rounds=9, local_steps=13, budget=Budget(epsilon=1.7, delta=3e-6))
 WAYS = [
-    (FixedSizeGaussian, Counting.RENYI, RenyiOrders),
-    (TruncatedPoissonGaussian, Counting.RENYI, RenyiOrders),
-    (TruncatedPoissonGaussian, Counting.RESERVED, ReservedSlots),
+    (FixedSizeGaussian, BudgetCounting.RENYI, RenyiOrders),
+    (TruncatedPoissonGaussian, BudgetCounting.RENYI, RenyiOrders),
+    (TruncatedPoissonGaussian, BudgetCounting.RESERVED, ReservedSlots),
 ]
 
 
-def home_of(folder: Path, kind: type[SampledGaussian], counting: Counting) -> Home:
+def home_of(folder: Path, kind: type[SampledGaussian], counting: BudgetCounting) -> Home:
     home = Home(folder=folder)
     write_draft(home, draft(HOLDER, TRAINING, kind=kind, counting=counting))
     return home
@@ -41,7 +41,7 @@ def edit(home: Home, key: str, value: str) -> None:
 
 @pytest.mark.parametrize(("kind", "counting", "rule"), WAYS)
 def test_the_rounds_that_are_promised_are_admitted_and_not_one_more(
-    tmp_path: Path, kind: type[SampledGaussian], counting: Counting, rule: type
+    tmp_path: Path, kind: type[SampledGaussian], counting: BudgetCounting, rule: type
 ) -> None:
     home = home_of(tmp_path, kind, counting)
     promise = promised(read_policy(home.policy))
@@ -58,8 +58,8 @@ def test_the_rounds_that_are_promised_are_admitted_and_not_one_more(
 
 
 def test_slots_stand_behind_the_ledger_only_where_they_afford_more(tmp_path: Path) -> None:
-    reserved = promised(read_policy(home_of(tmp_path / "a", TruncatedPoissonGaussian, Counting.RESERVED).policy))
-    by_orders = promised(read_policy(home_of(tmp_path / "b", FixedSizeGaussian, Counting.RENYI).policy))
+    reserved = promised(read_policy(home_of(tmp_path / "a", TruncatedPoissonGaussian, BudgetCounting.RESERVED).policy))
+    by_orders = promised(read_policy(home_of(tmp_path / "b", FixedSizeGaussian, BudgetCounting.RENYI).policy))
     assert isinstance(reserved.rule, ReservedSlots)
     assert isinstance(by_orders.rule, RenyiOrders), "nobody asked for slots, which refuse every other step"
     step = reserved.policy.mechanism.costliest
@@ -70,7 +70,7 @@ def test_slots_stand_behind_the_ledger_only_where_they_afford_more(tmp_path: Pat
 
 @pytest.mark.parametrize(("kind", "counting", "_rule"), WAYS)
 def test_a_policy_that_affords_no_round_opens_nothing_and_says_what_would(
-    tmp_path: Path, kind: type[SampledGaussian], counting: Counting, _rule: type
+    tmp_path: Path, kind: type[SampledGaussian], counting: BudgetCounting, _rule: type
 ) -> None:
     home = home_of(tmp_path, kind, counting)
     edit(home, "min_noise_multiplier", "0.3")
@@ -87,7 +87,7 @@ def test_a_policy_that_affords_no_round_opens_nothing_and_says_what_would(
 
 
 def test_a_reserved_place_is_for_exactly_the_policys_step(tmp_path: Path) -> None:
-    home = home_of(tmp_path, TruncatedPoissonGaussian, Counting.RESERVED)
+    home = home_of(tmp_path, TruncatedPoissonGaussian, BudgetCounting.RESERVED)
     with open_budget(home) as ledger:
         step = ledger.policy.mechanism.costliest
         with pytest.raises(BudgetExceeded):

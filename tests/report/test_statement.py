@@ -63,7 +63,7 @@ def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> 
         *"schema client unit max_rows_per_unit adjacency budget guaranteed spent spent_at_other_deltas group".split(),
         *"without_voids guaranteed_without_voids recorded accountant membership_guess_rate mechanisms".split(),
         *"clip_norms charges refusals runs".split(),
-        *"adopted_heads suspended clock_went_back ledger policy_sha256 audit version points".split(),
+        *"adopted_heads suspended closed clock_went_back ledger policy_sha256 audit version points".split(),
     }
 
 

@@ -38,7 +38,7 @@ from lrdp.accounting.mechanisms import (
     TruncatedPoissonGaussian,
     costliest_of,
 )
-from lrdp.accounting.planning import Option, Plan, Recipe, Training, options, recipes
+from lrdp.accounting.planning import Option, Plan, PlanRecipe, Training, options, recipes
 
 __all__ = [
     "CLIP_HEADROOM",
@@ -60,10 +60,10 @@ __all__ = [
     "Mechanism",
     "Option",
     "Plan",
+    "PlanRecipe",
     "PldAccountant",
     "PoissonGaussian",
     "PrivacySpent",
-    "Recipe",
     "RenyiAccountant",
     "RenyiOrders",
     "ReservedSlots",

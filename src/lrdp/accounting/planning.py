@@ -126,7 +126,7 @@ class Plan:
         return _with_noise_on_mean(option.mechanism, self.options[0].mechanism.noise_on_mean)
 
 
-class Recipe(NamedTuple):
+class PlanRecipe(NamedTuple):
     """A kind of step, and who counts it."""
 
     kind: type[SampledGaussian]
@@ -156,21 +156,21 @@ def _under_a_cap(training: Training, accountant: Accountant) -> Calibrated[Sampl
     return quietest_batch(with_batch, training.batch_size, training.steps, training.budget, accountant)
 
 
-def recipes() -> tuple[Recipe, ...]:
+def recipes() -> tuple[PlanRecipe, ...]:
     """What a plan compares, in the order it is shown."""
     usual, replace_one = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
     exact, pld = RenyiAccountant(adjacency=usual), PldAccountant(adjacency=usual)
     return (
-        Recipe(FixedSizeGaussian, exact),
-        Recipe(FixedSizeGaussian, TaylorAccountant(adjacency=usual)),
-        Recipe(FixedSizeGaussian, pld),
-        Recipe(FixedSizeGaussian, RenyiAccountant(adjacency=replace_one)),
-        Recipe(FixedSizeGaussian, PldAccountant(adjacency=replace_one)),
-        Recipe(FixedSizeWithReplacementGaussian, pld),
-        Recipe(TruncatedPoissonGaussian, exact),
-        Recipe(TruncatedPoissonGaussian, pld),
-        Recipe(PoissonGaussian, exact),
-        Recipe(PoissonGaussian, pld),
+        PlanRecipe(FixedSizeGaussian, exact),
+        PlanRecipe(FixedSizeGaussian, TaylorAccountant(adjacency=usual)),
+        PlanRecipe(FixedSizeGaussian, pld),
+        PlanRecipe(FixedSizeGaussian, RenyiAccountant(adjacency=replace_one)),
+        PlanRecipe(FixedSizeGaussian, PldAccountant(adjacency=replace_one)),
+        PlanRecipe(FixedSizeWithReplacementGaussian, pld),
+        PlanRecipe(TruncatedPoissonGaussian, exact),
+        PlanRecipe(TruncatedPoissonGaussian, pld),
+        PlanRecipe(PoissonGaussian, exact),
+        PlanRecipe(PoissonGaussian, pld),
     )
 
 

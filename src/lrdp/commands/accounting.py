@@ -34,7 +34,7 @@ from lrdp.commands.paths import replace, write_new
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
 from lrdp.integrity import keys
-from lrdp.ledger import Counting, Holder, PolicyDraft, parse_policy, promised
+from lrdp.ledger import BudgetCounting, Holder, PolicyDraft, parse_policy, promised
 from lrdp.report import plan_plot, plan_table
 
 Item = TypeVar("Item")
@@ -173,7 +173,7 @@ def plan(
 def _write_recommended(planned: Plan, holder: Holder, path: Path) -> int:
     """The policy of the recommended option in a new file; how many rounds its ledger will admit."""
     best = planned.recommended
-    counting = Counting.RESERVED if best.accountant.name == PldAccountant.name else Counting.RENYI
+    counting = BudgetCounting.RESERVED if best.accountant.name == PldAccountant.name else BudgetCounting.RENYI
     text = PolicyDraft(holder=holder, training=planned.training, step=best.mechanism, counting=counting).text()
     rounds = promised(parse_policy(text, source=path.name)).kept().rounds
     write_new(path, text.encode())

@@ -15,7 +15,7 @@ from lrdp.commands.paths import Folder
 from lrdp.commands.peers import pinned
 from lrdp.integrity import keys
 from lrdp.ledger import (
-    Counting,
+    BudgetCounting,
     Holder,
     Home,
     draft,
@@ -60,7 +60,7 @@ def init(
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
     mechanism: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = Sampling.FIXED_SIZE,
     accountant: Annotated[
-        Counting | None,
+        BudgetCounting | None,
         typer.Option(help="rdp counts any step; pld reserves rounds (default: pld for truncated-poisson, else rdp)."),
     ] = None,
     registry: Annotated[Path | None, typer.Option(help="The consortium's registry, to pin.")] = None,
@@ -118,13 +118,13 @@ def init(
     print_record(made, as_json)
 
 
-def _chosen(mechanism: Sampling, accountant: Counting | None) -> tuple[type[SampledGaussian], Counting]:
+def _chosen(mechanism: Sampling, accountant: BudgetCounting | None) -> tuple[type[SampledGaussian], BudgetCounting]:
     """The kind of step, and how it is counted: as a plan would recommend unless something else was asked for."""
     kind, usual = _KINDS[mechanism]
     return kind, accountant or usual
 
 
-_KINDS: Final[dict[Sampling, tuple[type[SampledGaussian], Counting]]] = {
-    Sampling.FIXED_SIZE: (FixedSizeGaussian, Counting.RENYI),
-    Sampling.TRUNCATED_POISSON: (TruncatedPoissonGaussian, Counting.RESERVED),
+_KINDS: Final[dict[Sampling, tuple[type[SampledGaussian], BudgetCounting]]] = {
+    Sampling.FIXED_SIZE: (FixedSizeGaussian, BudgetCounting.RENYI),
+    Sampling.TRUNCATED_POISSON: (TruncatedPoissonGaussian, BudgetCounting.RESERVED),
 }

@@ -8,14 +8,14 @@ from typing import Final
 from lrdp.accounting import (
     Adjacency,
     FixedSizeGaussian,
+    PlanRecipe,
     PldAccountant,
-    Recipe,
     RenyiAccountant,
     SampledGaussian,
     Training,
 )
 from lrdp.errors import InvalidInput
-from lrdp.ledger.policy import Counting, Holder, PeersRule
+from lrdp.ledger.policy import BudgetCounting, Holder, PeersRule
 
 _TEMPLATE: Final = """\
 # What this client allows. A server's request may be stricter, never looser. Without this file every request is refused.
@@ -119,7 +119,7 @@ class PolicyDraft:
     holder: Holder
     training: Training
     step: SampledGaussian
-    counting: Counting
+    counting: BudgetCounting
     peers: PeersRule = NOBODY
 
     def __post_init__(self) -> None:
@@ -155,15 +155,15 @@ def draft(
     training: Training,
     peers: PeersRule = NOBODY,
     kind: type[SampledGaussian] = FixedSizeGaussian,
-    counting: Counting = Counting.RENYI,
+    counting: BudgetCounting = BudgetCounting.RENYI,
 ) -> PolicyDraft:
     """A policy that keeps the training's budget exactly, by the step of a kind with the least noise on the mean."""
     accountant = _ACCOUNTANTS[counting](adjacency=Adjacency.ADD_REMOVE)
-    step = Recipe(kind, accountant).calibrated(training).mechanism
+    step = PlanRecipe(kind, accountant).calibrated(training).mechanism
     return PolicyDraft(holder=holder, training=training, step=step, counting=counting, peers=peers)
 
 
-_ACCOUNTANTS: Final = {Counting.RENYI: RenyiAccountant, Counting.RESERVED: PldAccountant}
+_ACCOUNTANTS: Final = {BudgetCounting.RENYI: RenyiAccountant, BudgetCounting.RESERVED: PldAccountant}
 
 
 def peers_lines(peers: PeersRule) -> str:

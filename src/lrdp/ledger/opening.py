@@ -16,7 +16,7 @@ from lrdp.accounting import (
 )
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
-from lrdp.ledger.policy import Counting, Policy
+from lrdp.ledger.policy import BudgetCounting, Policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def promised(policy: Policy, plan_rounds: int | None = None) -> Promise:
     Guarantees: the rule follows from the policy and the plan alone, both public, before the first charge.
     """
     rules: list[FilterRule] = [_orders(policy, plan_rounds)]
-    if policy.budget.counting is Counting.RESERVED:
+    if policy.budget.counting is BudgetCounting.RESERVED:
         rules += _slots(policy)
     made = [Promise(policy=policy, rule=rule, rounds=_rounds(policy, rule)) for rule in rules]
     return max(made, key=lambda promise: promise.rounds)  # the first of equals: orders admit more kinds of steps

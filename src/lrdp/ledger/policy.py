@@ -38,7 +38,7 @@ class Holder:
         limits.keep(self, max_rows_per_unit=rows)
 
 
-class Counting(StrEnum):
+class BudgetCounting(StrEnum):
     """How the ledger counts what is spent; it is fixed when the budget is opened."""
 
     RENYI = "rdp"
@@ -54,13 +54,13 @@ class BudgetRule:
     total: Budget
     adjacency: Adjacency
     per_run: Budget
-    counting: Counting = Counting.RENYI
+    counting: BudgetCounting = BudgetCounting.RENYI
 
     def __post_init__(self) -> None:
         limits.made_by("total", self.total, Budget)
         limits.made_by("adjacency", self.adjacency, Adjacency)
         limits.made_by("per_run", self.per_run, Budget)
-        limits.made_by("counting", self.counting, Counting)
+        limits.made_by("counting", self.counting, BudgetCounting)
         if not self.per_run.epsilon <= self.total.epsilon:
             raise InvalidInput(
                 f"per_run_epsilon must be at most epsilon={self.total.epsilon}, got {self.per_run.epsilon}: no run "

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from lrdp import files
 from lrdp.accounting import MECHANISMS, Adjacency, Budget, SampledGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
-from lrdp.ledger.policy import BudgetRule, Counting, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
+from lrdp.ledger.policy import BudgetCounting, BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.toml_text import MOST_TOML_CHARACTERS, read_toml
 
@@ -171,7 +171,9 @@ def _budget(reader: _Reader) -> BudgetRule:
     per_run = reader.get("budget.per_run_epsilon", float) if reader.has("budget.per_run_epsilon") else epsilon
     total = reader.checked("budget", lambda: Budget(epsilon=epsilon, delta=delta))
     share = reader.checked("budget", lambda: Budget(epsilon=per_run, delta=delta), epsilon="budget.per_run_epsilon")
-    counting = reader.choice("budget.accountant", Counting) if reader.has("budget.accountant") else Counting.RENYI
+    counting = (
+        reader.choice("budget.accountant", BudgetCounting) if reader.has("budget.accountant") else BudgetCounting.RENYI
+    )
     return reader.checked(
         "budget", lambda: BudgetRule(total=total, adjacency=adjacency, per_run=share, counting=counting)
     )

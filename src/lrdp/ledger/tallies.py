@@ -1,4 +1,4 @@
-"""Counting steps and refusals. Equal mechanisms are one object here, so a million charges are counted uncompared."""
+"""BudgetCounting steps and refusals. Equal mechanisms are one object here, so a million charges are counted uncompared."""
 
 from __future__ import annotations
 
