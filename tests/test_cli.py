@@ -18,7 +18,6 @@ import pytest
 
 from commands import surface
 from commands.documented import problem_of
-from lrdp import commands as commands_of_the_package
 from lrdp.cli import main
 
 COMMANDS = surface.commands()
@@ -78,11 +77,6 @@ def in_one_sentence(ended: Ended, code: int) -> str | None:
     if ended.out or not last.startswith("Error: ") or ended.err.count("Error: ") != 1:
         return f"not one sentence at the end: {ended}"
     return None
-
-
-def test_every_module_of_the_commands_has_tests_of_its_own() -> None:
-    modules = {path.stem for path in Path(commands_of_the_package.__file__).parent.glob("[a-z]*.py")}
-    assert {f"test_{name}" for name in modules} <= {path.stem for path in Path(surface.__file__).parent.glob("*.py")}
 
 
 def test_every_command_and_every_path_of_it_is_in_the_table() -> None:

@@ -28,6 +28,12 @@ CODEC = {
     "parts": ["codec/test_codec"],
 }
 
+COMMANDS = {
+    "founding": ["test_runbook"],
+    "ledger_days": ["commands/test_hospital_days", "ledger/test_raising"],
+    "registry": ["commands/test_integrity"],
+}
+
 LEDGER = {
     "administration": ["ledger/test_heads", "ledger/test_rotation", "ledger/test_ledger"],
     "chain": ["ledger/test_books", "ledger/test_events", "ledger/test_damage"],
@@ -143,14 +149,17 @@ INTEGRITY = {
     "sealing": ["integrity/test_states", "integrity/test_limits"],
     "server": ["integrity/test_absence", "integrity/test_attacks", "integrity/test_rounds"],
     "session": ["integrity/test_fixed_point", "integrity/test_registry", "integrity/test_decoders"],
+    "shelf": ["federation/test_rotation"],
     "verdicts": ["integrity/test_attacks", "commands/test_integrity"],
 }
 
 CLIENT = {
     "app": ["federation/test_process_entry", "federation/test_rounds"],
     "catching_up": ["federation/test_rounds", "federation/client/test_pins", "federation/test_state_machine"],
+    "following": ["federation/test_rotation", "federation/test_rounds"],
     "forwarding": ["federation/client/test_guard", "federation/client/test_guard_users"],
     "home": ["federation/test_data_set_sizes", "federation/test_rounds"],
+    "lineage": ["federation/test_hostile_rotation", "federation/test_rotation"],
     "local_task": ["federation/test_process_entry", "federation/test_idioms", "federation/test_data_set_sizes"],
     "participant": ["federation/test_hostile_server", "federation/test_replies", "federation/test_state_machine"],
     "paying": ["federation/test_rounds", "federation/test_replies", "training/test_research"],
@@ -165,9 +174,11 @@ SERVER = {
     "model_shelf": ["federation/server/test_resuming"],
     "nodes": ["federation/test_rounds", "federation/server/test_buffered"],
     "repetitions": ["federation/test_retries"],
+    "rotating": ["federation/test_rotation"],
     "round_report": ["federation/test_rounds", "test_screen"],
     "run_result": ["federation/server/test_asking", "federation/test_rounds"],
     "saved_state": ["federation/server/test_resuming"],
+    "saving": ["federation/server/test_resuming"],
     "settling": ["federation/server/test_buffered", "federation/test_retries", "federation/test_rounds"],
     "strategy": ["federation/test_rounds", "federation/client/test_counting"],
     "terms": ["federation/client/test_pins", "federation/test_rounds"],
@@ -205,6 +216,7 @@ ROOMS = {
     "accounting": ACCOUNTING,
     "accounting/mechanisms": MECHANISMS,
     "codec": CODEC,
+    "commands": COMMANDS,
     "ledger": LEDGER,
     "training": TRAINING,
     "training/gradients": GRADIENTS,
