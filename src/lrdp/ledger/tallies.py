@@ -1,4 +1,4 @@
-"""BudgetCounting steps and refusals. Equal mechanisms are one object here, so a million charges are counted uncompared."""
+"""Counting steps and refusals. Equal mechanisms are one object here, so a million charges are counted uncompared."""
 
 from __future__ import annotations
 
