@@ -171,9 +171,8 @@ def _budget(reader: _Reader) -> BudgetRule:
     per_run = reader.get("budget.per_run_epsilon", float) if reader.has("budget.per_run_epsilon") else epsilon
     total = reader.checked("budget", lambda: Budget(epsilon=epsilon, delta=delta))
     share = reader.checked("budget", lambda: Budget(epsilon=per_run, delta=delta), epsilon="budget.per_run_epsilon")
-    counting = (
-        reader.choice("budget.accountant", BudgetCounting) if reader.has("budget.accountant") else BudgetCounting.RENYI
-    )
+    named = reader.has("budget.accountant")
+    counting = reader.choice("budget.accountant", BudgetCounting) if named else BudgetCounting.RENYI
     return reader.checked(
         "budget", lambda: BudgetRule(total=total, adjacency=adjacency, per_run=share, counting=counting)
     )
