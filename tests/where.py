@@ -45,7 +45,7 @@ LEDGER = {
     "journal": ["ledger/test_damage", "ledger/test_crashes", "ledger/test_ledger"],
     "key_files": ["ledger/test_heads", "ledger/test_rotation", "test_files"],
     "opening": ["ledger/test_promises"],
-    "outbox": ["ledger/test_ledger", "ledger/test_machine"],
+    "outbox": ["ledger/test_ledger", "ledger/test_damage", "ledger/test_machine"],
     "policy_file": ["ledger/test_policy"],
     "records": ["ledger/test_books", "ledger/test_refusals"],
     "reports": ["ledger/test_fleet", "ledger/test_rotation", "hostile/test_flips"],

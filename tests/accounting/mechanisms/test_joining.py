@@ -1,6 +1,8 @@
 """One step for many: what stands for steps of several kinds costs at least as much as each of them."""
 
+from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from lrdp.accounting import (
     PldAccountant,
     PoissonGaussian,
     RenyiAccountant,
+    SampledGaussian,
     TruncatedPoissonGaussian,
     costliest_of,
 )
@@ -69,3 +72,13 @@ def test_what_was_not_proved_is_refused() -> None:
         )
     with pytest.raises(InvalidInput, match="at least one step"):
         costliest_of([])
+
+
+def test_a_new_kind_is_compared_with_no_other_until_it_says_how_far_a_record_moves_the_sum() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Louder(SampledGaussian):
+        name: ClassVar[str] = "louder"
+
+    sizes = {"dataset_size": 5000, "batch_size": 128}
+    with pytest.raises(Unsupported, match="cannot be compared"):
+        costliest_of([Louder(noise_multiplier=8.0, **sizes), FixedSizeGaussian(noise_multiplier=9.0, **sizes)])

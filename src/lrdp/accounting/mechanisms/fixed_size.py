@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lrdp import limits
-from lrdp.accounting.mechanisms.base import Adjacency, Bound, Side
+from lrdp.accounting.mechanisms.base import Adjacency, Bound, Displacement, Side
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, ReplaceOnePair
 
@@ -37,3 +37,7 @@ class FixedSizeGaussian(SampledGaussian):
         if limits.made_by("adjacency", adjacency, Adjacency) is Adjacency.REPLACE_ONE:
             return ReplaceOnePair(probability=self.probability, deviation=deviation)
         return GaussianMixturePair(weights=(self.probability,), deviation=deviation)
+
+    def displacement(self) -> Displacement:
+        """A record is drawn at most once, and displaces at most one other."""
+        return self._one_for_one()

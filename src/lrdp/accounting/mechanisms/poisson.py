@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lrdp.accounting.mechanisms.base import Adjacency
+from lrdp.accounting.mechanisms.base import Adjacency, Displacement
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
 
@@ -33,3 +33,7 @@ class PoissonGaussian(SampledGaussian):
         """A record enters without displacing another: deviation σ."""
         self._refuse_replace_one(adjacency)
         return GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier)
+
+    def displacement(self) -> Displacement:
+        """A record is drawn at most once, and displaces at most one other."""
+        return self._one_for_one()

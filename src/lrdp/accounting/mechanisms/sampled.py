@@ -57,8 +57,8 @@ class SampledGaussian(Mechanism):
         """The data sets that its cost is proved for."""
         return f"data sets of at least {self.dataset_size} records"
 
-    def displacement(self) -> Displacement:
-        """A record is drawn at most once, and displaces at most one other."""
+    def _one_for_one(self) -> Displacement:
+        """For kinds that draw a record at most once, where it displaces at most one other: each says so itself."""
         return Displacement(
             batch_size=self.batch_size, dataset_size=self.dataset_size, noise_multiplier=self.noise_multiplier
         )

@@ -9,7 +9,7 @@ from typing import ClassVar
 from scipy.special import betainc
 
 from lrdp import limits
-from lrdp.accounting.mechanisms.base import Adjacency, Bound, Side
+from lrdp.accounting.mechanisms.base import Adjacency, Bound, Displacement, Side
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, OneOfPair
 from lrdp.errors import InvalidInput
@@ -74,3 +74,7 @@ class TruncatedPoissonGaussian(SampledGaussian):
         displacing = GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier / 2)
         cut = self.cut_probability
         return OneOfPair(weights=(1 - cut, cut), pairs=(free, displacing))
+
+    def displacement(self) -> Displacement:
+        """A record is drawn at most once, and displaces at most one other."""
+        return self._one_for_one()

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln
 
-from lrdp.accounting.mechanisms.base import Adjacency, Displacement, Mechanism
+from lrdp.accounting.mechanisms.base import Adjacency
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
 
@@ -39,7 +39,3 @@ class FixedSizeWithReplacementGaussian(SampledGaussian):
         return GaussianMixturePair(
             weights=tuple(np.exp(log_weights[held]).tolist()), deviation=self.noise_multiplier / 2
         )
-
-    def displacement(self) -> Displacement:
-        """Refused: a record that comes often moves the sum by more than two clip norms."""
-        return Mechanism.displacement(self)
