@@ -18,8 +18,9 @@ from integrity.parties import federation, identity
 from ledger.worlds import POLICY
 from lrdp import files
 from lrdp.commands.fleet import reports_in
-from lrdp.commands.integrity import _lines, _read_registry
+from lrdp.commands.integrity import _lines
 from lrdp.commands.ledger import _read_head
+from lrdp.commands.registry import _read_registry
 from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.archive import Archive

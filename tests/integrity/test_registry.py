@@ -6,6 +6,8 @@ import stat
 from dataclasses import replace
 from typing import Any
 
+from functools import partial
+
 import pytest
 
 from integrity.parties import (
@@ -419,12 +421,9 @@ def test_who_signed_a_tag_in_a_round_follows_no_other_registry_before_it_ends():
     scheme = sketch_client(members[1], world.idle.position.rotated(following).session)
     tagged = play_out(scene).tagged["c001"]
     for ready in (client.roll_back(tagged), client.abandon(client.reconsider(tagged))):
-        assert verdict_of(lambda given=ready: client.rotate(given, following, members[1], scheme)) is (
-            Verdict.STALE_CONTEXT
-        )
-        assert verdict_of(lambda given=ready: client.catch_up(given, [following], given.model)) is (
-            Verdict.STALE_CONTEXT
-        )
+        rotating = partial(client.rotate, ready, following, members[1], scheme)
+        assert verdict_of(rotating) is Verdict.STALE_CONTEXT
+        assert verdict_of(partial(client.catch_up, ready, [following], ready.model)) is Verdict.STALE_CONTEXT
     free = client.abandon(scene.committed["c001"])
     there = client.catch_up(free, [following], free.model)
     assert there.position == client.rotate(free, following, members[1], scheme).position
