@@ -174,8 +174,10 @@ def no_file_beyond(room: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not surface.LINES[name].long])
-def test_control_the_lines_of_the_table_work_and_print_json(lrdp: Run, folder: Path, name: str) -> None:
-    ended = lrdp(*surface.words(name, COMMANDS[name], {**surface.LINES[name].given, "as_json": True}))
+def test_control_the_lines_of_the_table_work_and_print_json(lrdp: Run, folder: Path, tmp_path: Path, name: str) -> None:
+    place = tmp_path / "world"
+    shutil.copytree(folder, place)
+    ended = lrdp(*surface.words(name, COMMANDS[name], {**surface.LINES[name].given, "as_json": True}), inside=place)
     assert ended.code == 0, ended.err
     assert isinstance(json.loads(ended.out), dict)
 

@@ -34,6 +34,7 @@ def test_the_first_command_answers_what_is_printed_below_it():
 def test_the_rows_of_the_plan_are_those_of_its_command(tmp_path):
     (plan,) = [words for words in commands() if words[0] == "plan"]
     plan[plan.index("--plot") + 1] = str(tmp_path / "plan.svg")
+    plan[plan.index("--write") + 1] = str(tmp_path / "policy.toml")
     shown = re.findall(r"^│ .*\d │", README, re.MULTILINE)
     out = lrdp(*plan)
     assert len(shown) == 4

@@ -131,7 +131,7 @@ LINES = {
         writes=True,
     ),
     "ledger close": Line(
-        {"reason": "ended", "folder": "home"}, {"administrator_key": PLAIN, "folder": HOME}, writes=True
+        {"reason": "ended", "folder": "ended"}, {"administrator_key": PLAIN, "folder": HOME}, writes=True
     ),
     "ledger backup": Line({"path": "backup.new", "folder": "home"}, {"path": NEW, "folder": HOME}, writes=True),
     "ledger restore": Line({"path": "backup.db", "folder": "lost"}, {"path": LEDGER, "folder": HOME}, writes=True),
@@ -210,7 +210,7 @@ def world(folder: Path, run: Any) -> None:
     (folder / "noise.bin").write_bytes(NOISE)
     (folder / "nothing.txt").write_text("nothing of the kind\n")
     (folder / "tiny.py").write_text("from torch import nn\nmodel = nn.Linear(2, 2)\n")
-    for name in ("home", "restored", "charged", "raised", "lost"):
+    for name in ("home", "restored", "charged", "raised", "lost", "ended"):
         run("init", "--folder", name, "--client", "c000", "--rounds", "2", "--local-steps", "2")
     run("ledger", "export", "export.txt", "--folder", "home")
     run("ledger", "backup", "backup.db", "--folder", "lost")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import stat
 from dataclasses import replace
-from typing import Any
-
 from functools import partial
+from typing import Any
 
 import pytest
 

@@ -4,6 +4,7 @@
 adds a migration to ``lrdp ledger upgrade`` and a file beside it.
 """
 
+import resource
 import shutil
 import sqlite3
 from contextlib import suppress
@@ -121,3 +122,23 @@ def test_a_backup_that_is_no_backup_is_not_restored(old: World, tmp_path: Path) 
     assert not client.home.ledger.exists()
     with pytest.raises(InvalidInput):
         client.home.open()
+
+
+def test_a_backup_that_fails_leaves_nothing_and_yesterdays_stays(old: World, tmp_path: Path) -> None:
+    yesterday = tmp_path / "yesterday.db"
+    yesterday.write_bytes(b"yesterday")
+    store = Store(old.path, read_only=True)
+    with pytest.raises(InvalidInput, match="never overwritten"):
+        store.copy_to(yesterday)
+    assert yesterday.read_bytes() == b"yesterday"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(LedgerDamaged):
+            store.copy_to(tmp_path / "today.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.glob("today*"))
+    store.copy_to(tmp_path / "today.db")
+    store.close()
+    assert verify_export(tmp_path / "today.db").books.seq == ENTRIES

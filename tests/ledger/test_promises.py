@@ -14,8 +14,19 @@ from lrdp.accounting import (
     Training,
     TruncatedPoissonGaussian,
 )
-from lrdp.errors import BudgetExceeded, InvalidInput
-from lrdp.ledger import BudgetCounting, Holder, Home, draft, open_budget, promised, read_policy, summarize, write_draft
+from lrdp.errors import BudgetExceeded, InvalidInput, PolicyRefused
+from lrdp.ledger import (
+    BudgetCounting,
+    Holder,
+    Home,
+    Refusal,
+    draft,
+    open_budget,
+    promised,
+    read_policy,
+    summarize,
+    write_draft,
+)
 
 from .worlds import request, round_trip
 
@@ -90,6 +101,7 @@ def test_a_reserved_place_is_for_exactly_the_policys_step(tmp_path: Path) -> Non
     home = home_of(tmp_path, TruncatedPoissonGaussian, BudgetCounting.RESERVED)
     with open_budget(home) as ledger:
         step = ledger.policy.mechanism.costliest
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(PolicyRefused, match="reserved for exactly the step of its policy") as caught:
             ledger.charge(request(1, mechanism=step.with_noise(2 * step.noise_multiplier), steps=1))
+        assert caught.value.refusal is Refusal.SAMPLING, "not the budget's: a server would take the client for spent"
         ledger.charge(request(2, mechanism=step, steps=1))

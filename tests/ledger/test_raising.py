@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from lrdp.ledger import (
 )
 from lrdp.ledger.books import close_message, raise_message
 
-SPENT = {"mechanism": STEP, "steps": 120}
+SPENT: dict[str, Any] = {"mechanism": STEP, "steps": 120}
 
 
 @pytest.fixture

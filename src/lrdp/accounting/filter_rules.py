@@ -85,6 +85,10 @@ class FilterRule(ABC):
     @abstractmethod
     def _admits(self, budget: Budget, adjacency: Adjacency, history: History) -> bool: ...
 
+    def has_place(self, mechanism: Mechanism) -> bool:
+        """Whether a step of this kind could ever be admitted, however much budget is left."""
+        return bool(limits.derived_from("mechanism", mechanism, Mechanism))
+
     @abstractmethod
     def for_shares(self) -> RenyiOrders:
         """The rule that measures one payer's share of the budget."""
@@ -158,6 +162,10 @@ class ReservedSlots(FilterRule):
         limits.keep(self, slots=checked_history(self.slots))
         if not self.slots:
             raise InvalidInput("slots must hold at least one step, got none: nothing would be reserved.", field="slots")
+
+    def has_place(self, mechanism: Mechanism) -> bool:
+        """Whether slots were reserved for exactly this kind."""
+        return super().has_place(mechanism) and mechanism in self.slots
 
     def cost(self, budget: Budget, adjacency: Adjacency) -> PrivacySpent:
         """What all slots together cost at the budget's δ."""

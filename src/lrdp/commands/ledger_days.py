@@ -10,7 +10,7 @@ import typer
 
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import Folder
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LedgerUnwritable
 from lrdp.figures import AtLeast
 from lrdp.ledger import (
     Home,
@@ -78,7 +78,12 @@ def backup(
 
     Example: lrdp ledger backup ledger-monday.db --folder hospital-0
     """
-    _copy(Home(folder=folder).ledger, path)
+    source = Home(folder=folder).ledger
+    verify_export(source)
+    try:
+        _copy(source, path)
+    except LedgerUnwritable as problem:
+        raise InvalidInput(f"no backup was written: {problem}") from None
     books = verify_export(path).books
     say(f"Wrote {path}: {books.seq} entries, all as they were written. Charges from now on are not in it.")
     print_record({"path": str(path), "entries": books.seq, "digest": books.digest.hex()}, as_json)

@@ -79,8 +79,8 @@ class Books:
     @property
     def budget(self) -> Budget:
         """What may be spent now: as it was opened, or as it was raised last."""
-        newest = self.raises[-1] if self.raises else self.opened
-        return Budget(epsilon=newest.epsilon, delta=self.opened.delta)
+        epsilon = self.raises[-1].epsilon if self.raises else self.opened.epsilon
+        return Budget(epsilon=epsilon, delta=self.opened.delta)
 
     def filter(self, budget: Budget) -> Filter:
         """What decides whether a charge fits a budget on top of all that counts: every figure is read from it."""

@@ -12,6 +12,7 @@ from lrdp.ledger.books import Books
 from lrdp.ledger.policy import Policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.request import Request
+from lrdp.ledger.texts import encode_mechanism
 
 MOST_CHARGES_PER_ROUND: Final = 2
 """A crash or another model costs a second charge; a third in one round is refused."""
@@ -43,7 +44,9 @@ def decide(books: Books, policy: Policy, request: Request) -> Decision:
         )
     if request.key in books.charges.answered:
         return Decision(sentence=f"round {request.round} was answered: its stored bytes are sent again, at no cost.")
-    objection = _suspension(books) or policy_objection(policy, request) or _recharge(books, request)
+    objection = (
+        _suspension(books) or policy_objection(policy, request) or _place(books, request) or _recharge(books, request)
+    )
     if objection is None:
         try:
             return _admit(books, policy, request)
@@ -115,6 +118,16 @@ def _suspension(books: Books) -> Objection | None:
     return Refusal.SUSPENDED, (
         f"these books were shown a head they signed but do not contain (entry {books.suspended.seq}): a backup was "
         f"restored or the machine was cloned, and an administrator must run `lrdp ledger adopt-head` first"
+    )
+
+
+def _place(books: Books, request: Request) -> Objection | None:
+    """A step without a reserved place is no matter of the budget: a server must not take the client for spent."""
+    if books.rule.has_place(request.mechanism):
+        return None
+    return Refusal.SAMPLING, (
+        f"the rounds of this ledger were reserved for exactly the step of its policy, and the server asked for "
+        f"{encode_mechanism(request.mechanism)}"
     )
 
 

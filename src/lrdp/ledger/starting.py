@@ -17,6 +17,7 @@ from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.opening import promised
 from lrdp.ledger.policy import Holder, PeersRule
 from lrdp.ledger.policy_file import read_policy
+from lrdp.ledger.store import refuse_existing, unmake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
             f"there is a key at {home.key} already, so its ledger was opened before: restore the ledger's backup, "
             f"or move the keys away if the records are new."
         )
+    refuse_existing(home.ledger)
     rule = promised(policy, plan_rounds).kept().rule
     key, administrator = SigningKey.generate(), SigningKey.generate()
     with ExitStack() as undo:
@@ -89,12 +91,12 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
         try:
             ledger = Ledger.create(home.ledger, policy=policy, key=key, administrator=administrator.public, rule=rule)
         except LedgerUnwritable:  # and not where somebody else's is there, which is another error
-            _unmake(home.ledger)
+            unmake(home.ledger)
             raise
-        undo.callback(_unmake, home.ledger)
+        undo.callback(unmake, home.ledger)
         undo.callback(ledger.close)
         administrator.write(home.administrator)
-        undo.callback(_unmake, home.administrator)
+        undo.callback(unmake, home.administrator)
         key.write(home.key)
         undo.pop_all()
     return ledger
@@ -105,15 +107,6 @@ def _make_folder(folder: Path, mode: int = 0o777) -> None:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as problem:
         raise InvalidInput(f"the folder {folder} cannot be made: {problem.strerror}; nothing was opened.") from None
-
-
-def _unmake(path: Path) -> None:
-    """Away with what was begun and could not be ended, so that it can be begun again: no key was ever there to charge.
-
-    SQLite's journal goes too: it would be played back into the ledger that is made next.
-    """
-    for begun in (path, path.with_name(f"{path.name}-journal")):
-        begun.unlink(missing_ok=True)
 
 
 def replace_key(home: Home) -> SigningKey:

@@ -6,10 +6,11 @@ through a power cut. Triggers forbid changing history by mistake; the chain show
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -71,10 +72,11 @@ class Store:
     @classmethod
     def create(cls, path: Path, *, probe: Probe = silent) -> Store:
         """A new file of mode 0600; an existing one is never touched."""
+        refuse_existing(path)
         try:
             files.write_new(path, b"", files.OWNER_ONLY)
         except FileExistsError:
-            raise InvalidInput(f"there is a file at {path} already: a ledger is never overwritten.") from None
+            raise _existing(path) from None
         except OSError as problem:
             raise LedgerUnwritable(f"the ledger {path} cannot be made: {problem.strerror}.") from None
         with _explained(path):
@@ -208,16 +210,14 @@ class Store:
         return [(str(refusal, "utf-8", "replace"), int(requests)) for refusal, requests in rows]
 
     def copy_to(self, path: Path) -> None:
-        """A consistent copy of a live ledger, by SQLite's backup."""
-        target = Store.create(path)
+        """A consistent copy of a live ledger, by SQLite's backup; whole, or not there."""
+        refuse_existing(path)
         try:
-            with _explained(path):
+            with closing(Store.create(path)) as target, _explained(path):
                 self._sql.backup(target._sql)
-        except BaseException:
-            target.close()
-            path.unlink(missing_ok=True)
+        except LedgerDamaged:
+            unmake(path)
             raise
-        target.close()
 
     def _refuse_replaced(self) -> None:
         try:
@@ -229,6 +229,26 @@ class Store:
                 f"{self.path} was replaced or removed while it was open: what is written to the old file is lost, so "
                 f"nothing is written; stop every process and run `lrdp ledger verify`."
             )
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise where something is there already: before anything is begun, so that what is unmade is one's own."""
+    if os.path.lexists(path):
+        raise _existing(path)
+
+
+def _existing(path: Path) -> InvalidInput:
+    return InvalidInput(f"there is a file at {path} already: a ledger is never overwritten.")
+
+
+def unmake(path: Path) -> None:
+    """Away with a file that was begun and could not be ended, so that it can be begun again.
+
+    SQLite's journal goes too: it would be played back into the ledger that is made next.
+    """
+    for begun in (path, path.with_name(f"{path.name}-journal")):
+        with suppress(OSError):
+            begun.unlink()
 
 
 @contextmanager
