@@ -72,7 +72,7 @@ OPTION = Option(
 FLEET = Fleet.from_histories([HISTORY], ADJACENCY)
 MODEL = ReceivedModel(digest="0" * 64, size=120, largest_weight=0.5)
 STATE = {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY}
-RULE = {"guaranteed": STATE, "admits": STATE, "has_place": {"mechanism": STEP}}
+RULE: dict[str, dict[str, Any]] = {"guaranteed": STATE, "admits": STATE, "has_place": {"mechanism": STEP}}
 ACCOUNTANT = {"epsilon": ASKED, "delta": {"history": HISTORY, "epsilon": 0.5}}
 RENYI = {**ACCOUNTANT, "divergence": {"history": HISTORY, "orders": np.array([2.0, 8.0])}}
 SAME: dict[str, dict[str, Any]] = {"with_noise": {"noise_multiplier": 4.0}, "looser_in": {"asked": STEP}}

@@ -1,6 +1,7 @@
 """Marked rows stand out: each holds the value and no other does, token ids where they become numbers."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ OWN = torch.tensor([False, True, False])
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
 def test_marked_rows_hold_the_value_and_all_others_what_they_held(value):
-    batch = {"pixels": torch.randn(3, 2, 5), "pair": (torch.randn(3), torch.arange(3))}
+    batch: dict[str, Any] = {"pixels": torch.randn(3, 2, 5), "pair": (torch.randn(3), torch.arange(3))}
     found = filled(batch, OWN, value)
     expected = torch.tensor(value).expand(2, 5)
     assert torch.equal(found["pixels"][[0, 2]], batch["pixels"][[0, 2]])
