@@ -13,6 +13,8 @@ from typing import NamedTuple
 from coverage import Coverage
 from coverage.results import Numbers
 
+from lrdp.figures import AtLeast
+
 SOURCE = Path(__file__).parents[1] / "src" / "lrdp"
 BAR = 95.0
 ROOMS = {
@@ -52,7 +54,7 @@ def main() -> int:
         total = sum((one.numbers for one in files), Numbers())
         short = total.pc_covered < BAR
         below += short
-        sys.stdout.write(f"{room:<38}{total.pc_covered:6.1f}%{'  below ' + format(BAR, 'g') + '%' if short else ''}\n")
+        sys.stdout.write(f"{room:<38}{AtLeast(total.pc_covered):.1f}%{f'  below {BAR}%' if short else ''}\n")
         for one in files if short else []:
             if one.missing:
                 sys.stdout.write(f"    {one.path.relative_to(SOURCE)}: {one.missing}\n")

@@ -30,7 +30,6 @@ CODEC = {
 
 COMMANDS = {
     "founding": ["test_runbook"],
-    "ledger_days": ["commands/test_hospital_days", "ledger/test_raising"],
     "registry": ["commands/test_integrity"],
 }
 

@@ -62,7 +62,7 @@ def test_a_client_killed_in_training_keeps_its_charge_and_comes_back(shown):
     places = [place for place, attempt in enumerate(shown.attempts) if KILLED in attempt["killed"]]
     assert len(places) == 1
     assert any(KILLED in attempt["participants"] for attempt in shown.attempts[places[0] + 1 :])
-    states = list(shown.books(KILLED).states.values())
+    states = list(shown.books(KILLED).charges.states.values())
     assert states.count(State.RESERVED) == shown.client(KILLED)["lost"] == 1
     assert states.count(State.SENT) == shown.client(KILLED)["rounds"] == len(states) - 1
     assert all(client["lost"] == 0 for client in shown.summary["clients"] if client["client"] != KILLED)

@@ -27,8 +27,9 @@ from lrdp.commands.integrity import _lines
 from lrdp.errors import LrdpError
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.archive import Archive
+from lrdp.federation.server.saved_state import Progress, SavedState
 from lrdp.federation.wire.frames import Frame
-from lrdp.federation.wire.layout import as_model, unpack_values
+from lrdp.federation.wire.layout import Layout, as_model, unpack_values
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Announcement, CatchUp, Contributed, HandIn, Hello, read_message, to_frame
 from lrdp.federation.wire.shares import read_share
@@ -43,7 +44,7 @@ from lrdp.integrity.registry import Registry, title
 from lrdp.integrity.repeats import Shown, Stands
 from lrdp.integrity.schemes import read_sketch_client
 from lrdp.integrity.sealing import unseal
-from lrdp.integrity.session import Parameters, Session, registry_title
+from lrdp.integrity.session import Parameters, Session, encoded_registry, registry_title
 from lrdp.ledger import choice, events, export
 from lrdp.ledger import texts as encoding
 from lrdp.ledger.columns import read_columns
@@ -90,6 +91,11 @@ def found() -> set[str]:
 ELSEWHERE: Mapping[str, str] = {
     "accounting.filter_rules.readings": "what filters say, no bytes",
     "codec.formats.Format.read": "a part of Format.decode",
+    "commands.integrity.read_pin": "64 digits on the command line",
+    "federation.server.archive.Archive.read_steps": "files.read, then history.read_step of each line",
+    "federation.server.resuming.opened": "read_state, and what it holds",
+    "federation.server.saved_state.read_state": "files.read, then SavedState.decode",
+    "federation.wire.model_files.read_model": "safetensors' own reader, within a limit; tests/commands/test_model.py",
     "commands.paths.read_text": "files.read, within a limit",
     "commands.paths.reading": "words for what goes wrong around a reader",
     "commands.experiments.read_changes": "read_toml, on the command line",
@@ -223,9 +229,11 @@ def _integrity() -> dict[str, Decoder]:
         "receipts.RoundReceipt.decode": (RoundReceipt.decode, receipt.encode()),
         "repeats.Stands.decode": (Stands.decode, ready.stands.encode()),
         "registry.Registry.decode": (Registry.decode, session.registry.encode()),
-        "registry.title": (title, session.registry.encode()),
+        "registry.title ": (title, session.registry.encode()),
         "session.Session.decode": (Session.decode, session.encode()),
-        "session.registry_title": (registry_title, session.encode()),
+        "session.registry_title ": (registry_title, session.encode()),
+        "session.encoded_registry": (encoded_registry, session.encode()),
+        "history.read_step": (history.read_step, receipt.encode()),
         "messages.Tag.decode": (Tag.decode, played.tags[0].encode()),
         "messages.Train.decode": (Train.decode, scene.gathering.train.encode()),
         "sealing.unseal": (unseal, states.encode_client(ready)),
@@ -329,6 +337,11 @@ def _ledger() -> dict[str, Decoder]:
     return made | {"commands.fleet.reports_in ": Decoder(read=of_file(reports_in), sample=signed + b"\n")}
 
 
+_STATE = SavedState(
+    hello=b"h", round=0, idle=b"", written=0, receipts=(), places={}, shown=(), progress=Progress(tried=3)
+)
+
+
 def _federation() -> dict[str, Decoder]:
     point = _session().parameters.point
     hello = to_frame(Hello(session=_session().encode(), nonce=bytes(32), layout=b"[]"))
@@ -345,6 +358,8 @@ def _federation() -> dict[str, Decoder]:
         "wire.orders.Order.decode": (Order.decode, Order(steps=3, metrics=("correct",)).encode()),
         "wire.shares.read_share": (read_share, bytes(8)),
         "wire.layout.unpack_values": (lambda data: unpack_values(data, point), bytes(15)),
+        "wire.layout.Layout.decode": (Layout.decode, Layout(shapes=(("weight", (2, 3)),)).described),
+        "server.saved_state.SavedState.decode": (SavedState.decode, _STATE.encode()),
         "wire.layout.as_model ": (lambda data: as_model(data, 5), bytes(20)),
         "wire.sockets.receive": (through_a_socket, _framed(to_frame(update))),
         "client.standing.Standing.load": (_standing, b""),

@@ -44,6 +44,7 @@ SIDES = {
     "without_voids.guaranteed.delta": Side.UP,
     "without_voids.guaranteed.order": Side.WHOLE,
     "budget.epsilon": Side.WHOLE,
+    "opened_epsilon": Side.WHOLE,
     "budget.delta": Side.WHOLE,
     "policy.budget.per_run.epsilon": Side.WHOLE,
     "clip_norms": Side.WHOLE,

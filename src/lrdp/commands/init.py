@@ -78,8 +78,6 @@ def init(
     An existing policy is kept, and its budget is opened as it stands.
 
     Example: lrdp init --mechanism truncated-poisson --accountant pld --dataset-size 30000
-
-    Example: lrdp init --folder hospital-0 --client hospital-0 --registry registry.json --server-key server.json
     """
     home = Home(folder=folder)
     name = read_policy(home.policy).identity.client if home.policy.exists() else client

@@ -29,6 +29,7 @@ Rule = Callable[[int, Any], None]
 _BATCH: Final = 1024  # entries read at a time: enough for long columns, few enough to hold in memory
 _WRONG: Final = (ValueError, KeyError, OverflowError, TypeError)
 """What folding an entry raises if it cannot follow."""
+_ONCE: Final = "a ledger begins with OPENED, and has it once"
 
 
 AdministratorsAct = events.Voided | events.Adopted | events.Raised | events.Closed
@@ -141,16 +142,17 @@ class Books:
         """Each may follow those before it, and changes what they say."""
         rules, note_steps, charges = self._rules, self.steps_at.append, self.charges
         seq, clock = self.seq, self.latest_clock
+        if not seq and found and type(found[0]) is not events.Opened:
+            raise _misplaced(1, ValueError(_ONCE))
         try:
             for event in found:
                 seq += 1
-                if (seq == 1) is not (type(event) is events.Opened):
-                    raise ValueError("a ledger begins with OPENED, and has it once")
                 rules[type(event)](seq, event)
                 note_steps(charges.steps)
-                if event.at < clock:
+                now = event[0]  # at: by its place, which a million entries notice
+                if now < clock:
                     self.clock_fell_at.append(seq)
-                clock = event.at
+                clock = now
         except _WRONG as problem:
             raise _misplaced(seq, problem) from None
         self.seq, self.latest_clock = seq, clock
@@ -166,7 +168,9 @@ class Books:
             events.check_format(batch[0][0])
         return events.decode_all([line for line, _ in batch])
 
-    def _open(self, _seq: int, event: events.Opened) -> None:
+    def _open(self, seq: int, event: events.Opened) -> None:
+        if seq > 1:
+            raise ValueError(_ONCE)
         self.opened, self.rule = event, decode_choice(event.filter)
 
     def _void(self, _seq: int, event: events.Voided) -> None:

@@ -95,7 +95,7 @@ class _Reader:
         self.known.add(name)
         values = self.tables.get(table)
         if not isinstance(values, dict) or key not in values:
-            raise InvalidInput(f"{self.source}{self.line(table)}: [{table}] needs the key {key}, which is missing.")
+            raise InvalidInput(f"{self.source}{self.line(table)}: [{table}] must have the key {key}, which is missing.")
         return self._typed(name, values[key], kind)
 
     def choice(self, name: str, kinds: type[Choice]) -> Choice:

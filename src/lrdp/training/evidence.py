@@ -69,7 +69,8 @@ def _in_one(engine: Engine, task: Task, reader: RecordReader, records: list[Any]
 def demand_runs(engine: Engine, task: Task, reader: RecordReader, batch: Any) -> None:
     """Refuse, in a sentence, what does not take these public records."""
     try:
-        engine.losses(as_weights(batch, engine.dtype), len(tree_leaves(batch)[0]))
+        own = tree_map(torch.clone, batch)  # a model may mark what it is given, as checkpoints do
+        engine.losses(as_weights(own, engine.dtype), len(tree_leaves(own)[0]))
     except LrdpError:
         raise
     except Exception as problem:

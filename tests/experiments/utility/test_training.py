@@ -86,7 +86,7 @@ def test_on_ray_the_models_are_the_same_bits(tmp_path):
 
 def test_a_policy_of_other_noise_is_refused(final, where, tmp_path):
     cell = final("fixed-pld")
-    with pytest.raises(InvalidInput, match="with rdp and 3 decimals they agree"):
+    with pytest.raises(InvalidInput, match="calibrated by rdp it has as much or more"):
         run_with_ledgers(cell, where, holdings(cell, where), tmp_path / "here", in_one_process)
 
 

@@ -57,7 +57,7 @@ def spent(
     from opacus.accountants import create_accountant
 
     books = create_accountant(mechanism=accountant)
-    books.charges.history = [(noise_multiplier, sample_rate, steps)]
+    books.history = [(noise_multiplier, sample_rate, steps)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return float(books.get_epsilon(delta=delta, **(fineness or FINE).options(accountant)))

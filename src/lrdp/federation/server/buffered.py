@@ -141,7 +141,7 @@ class Workshop:
         most = self.courier.timeout if self._busy else self._terms.arrival
         if time.monotonic() - self._latest > most:
             raise RunEnded(
-                f"no buffer of {buffer} came together in {most:g} seconds: start more clients, take a smaller buffer, "
+                f"no buffer of {buffer} came together in {most} seconds: start more clients, take a smaller buffer, "
                 f"or give those that are there more budget, and start again. {verified} are verified."
             )
 

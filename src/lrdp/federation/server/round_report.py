@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
+from lrdp.figures import AtMost
 from lrdp.screen import visible
 
 
@@ -36,8 +37,8 @@ class RoundReport:
             parts.append(f"staleness up to {max(self.staleness.values())}")
         parts.append("verified" if self.verified else f"NOT VERIFIED ({self.problem})")
         if self.seconds:
-            parts.append(f"{self.seconds:.1f} s")
-        parts += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
+            parts.append(f"{AtMost(self.seconds):.1f} s")
+        parts += [f"{name} {value}" for name, value in self.metrics.items()]
         return visible(" · ".join(parts))
 
     def as_json(self, **besides: str) -> str:

@@ -170,7 +170,7 @@ class VerifiedAverage(Strategy):
             if waited > self._terms.arrival:
                 raise RunEnded(
                     f"{len(names)} clients are there that have budget left and can follow, {coordinator.least} make a "
-                    f"round, and no more came in {self._terms.arrival:g} seconds: start more SuperNodes, or give those "
+                    f"round, and no more came in {self._terms.arrival} seconds: start more SuperNodes, or give those "
                     f"that are there more budget, and start again."
                 )
             time.sleep(_POLL_SECONDS)
