@@ -108,7 +108,7 @@ def run_example(name, consortium):
     """After how many rounds its accuracy was told."""
     asked: dict[str, Any] = {"num-server-rounds": ROUNDS}
     said = run_in_process(f"examples/{name}", "digits", DEALT, asked, LRDP_CONSORTIUM=str(consortium.folder))
-    return len(re.findall(r"MetricRecord: {'accuracy': [0-9.]+}", said))
+    return len(re.findall(r"MetricRecord: {'accuracy': [0-9.]+}|verified · [0-9.]+ s · accuracy [0-9.]+", said))
 
 
 def test_the_plain_example_runs_and_charges_nobody(consortium):
