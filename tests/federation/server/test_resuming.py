@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -142,7 +143,9 @@ place.strategy().start(place.grid, initial(), num_rounds=3, timeout=5, evaluate_
 
 def test_the_same_script_again_after_kill_9_makes_the_rounds_that_were_left(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
-    ended = subprocess.run([sys.executable, "-c", KILL, str(tmp_path)], capture_output=True, check=False)
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", KILL, str(tmp_path)]
+    ended = subprocess.run(command, env=settings, capture_output=True, check=False)
     assert ended.returncode == -9, ended.stderr.decode()
     assert charges(place) == [2] * 3
     place.run(3)
