@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lrdp.commands.integrity import read_pin
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput
 
@@ -44,7 +45,7 @@ def model_verify(
 
     kept = _read(path)
     where = receipts or path.parent
-    step = proved(kept, where / f"receipts-{kept.session[:16]}.txt" if where.is_dir() else where, _pin(pin))
+    step = proved(kept, where / f"receipts-{kept.session[:16]}.txt" if where.is_dir() else where, read_pin(pin))
     print_record({**_summary(kept), "verified": True, "participants": list(step.participants)}, as_json)
 
 
@@ -89,15 +90,3 @@ def _summary(kept: KeptModel) -> dict[str, Any]:
         "tensors": len(kept.layout.shapes),
         "lrdp": kept.version,
     }
-
-
-def _pin(text: str) -> bytes:
-    from lrdp.integrity import HASH_SIZE
-
-    try:
-        pin = bytes.fromhex(text)
-    except ValueError:
-        pin = b""
-    if len(pin) != HASH_SIZE:
-        raise InvalidInput(f"--pin must be 64 hexadecimal digits, got {text[:80]!r}: it is the registry's SHA-256.")
-    return pin
