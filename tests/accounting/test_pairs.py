@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, OneOfPair, ReplaceOnePair
+from lrdp.accounting.mixed_pairs import MixedPair
+from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, ReplaceOnePair
 from lrdp.accounting.privacy_loss import LossBins
 from oracles.brute_force import Mixture, hockey_stick
 
@@ -19,7 +20,7 @@ SUBSAMPLED = GaussianMixturePair(weights=(0.0256,), deviation=2.17)
 WHOLE = GaussianMixturePair(weights=(1.0,), deviation=1.3)
 SEVERAL = GaussianMixturePair(weights=(0.21, 0.04, 0.003), deviation=1.9)
 REPLACED = ReplaceOnePair(probability=0.31, deviation=0.83)
-EITHER = OneOfPair(weights=(0.93, 0.07), pairs=(GaussianMixturePair((0.1,), 2.6), GaussianMixturePair((0.1,), 1.3)))
+EITHER = MixedPair(weights=((0.93, 0.07),), pairs=(GaussianMixturePair((0.1,), 2.6), GaussianMixturePair((0.1,), 1.3)))
 PAIRS = [SUBSAMPLED, WHOLE, SEVERAL, REPLACED, EITHER]
 
 
@@ -94,7 +95,7 @@ def test_a_profile_averages_where_the_attacker_is_told_which_pair_it_was() -> No
     bins = binned(EITHER, 1e-14, 8e-3)
     for epsilon in (0.0, 0.2, 1.0):
         parts = [hockey_stick(*mixture(pair), epsilon) for pair in EITHER.pairs]
-        assert profile(bins, epsilon) == pytest.approx(np.dot(EITHER.weights, parts), abs=1e-12)
+        assert profile(bins, epsilon) == pytest.approx(np.dot(EITHER.weights[0], parts), abs=1e-12)
 
 
 def test_the_spread_of_a_gaussians_loss_is_its_root_mean_square() -> None:

@@ -112,7 +112,12 @@ def hockey_stick(first: Mixture, second: Mixture, epsilon: float) -> float:
     1e-11 deviations, and the intervals above epsilon are filled with normal cdfs. An error h in a crossing costs
     O(h^2), because the integrand vanishes there, and an excursion that fits between two grid points costs O(h^3).
     """
-    return float(_Ratio(first, second).hockey_sticks(numpy.array([epsilon]))[0])
+    return float(hockey_sticks(first, second, (epsilon,))[0])
+
+
+def hockey_sticks(first: Mixture, second: Mixture, epsilons: tuple[float, ...]) -> Values:
+    """The same at several epsilons, which share the grid."""
+    return _Ratio(first, second).hockey_sticks(numpy.array(epsilons))
 
 
 def composed_hockey_stick(first: Mixture, second: Mixture, epsilon: float, steps: int) -> float:

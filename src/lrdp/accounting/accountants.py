@@ -167,7 +167,7 @@ class PldAccountant(Accountant):
         steps, delta = checked_history(history), _checked_delta(delta)
         if not steps:
             return PrivacySpent(epsilon=0.0, delta=delta)
-        directions = self._directions(steps, delta * self.tail_share)
+        directions = self.directions(steps, delta * self.tail_share)
         epsilon = max(direction.epsilon(delta) for direction in directions)
         if not math.isfinite(epsilon):
             lost = max(direction.infinity for direction in directions)
@@ -183,11 +183,12 @@ class PldAccountant(Accountant):
         steps, epsilon = checked_history(history), _checked_epsilon(epsilon)
         if not steps:
             return PrivacySpent(epsilon=epsilon, delta=0.0)
-        directions = self._directions(steps, 1e-15)
+        directions = self.directions(steps, 1e-15)
         return PrivacySpent(epsilon=epsilon, delta=max(direction.delta(epsilon) for direction in directions))
 
-    def _directions(self, history: History, tail: float) -> tuple[LossDistribution, LossDistribution]:
-        """Removal and addition."""
+    def directions(self, history: History, tail: float) -> tuple[LossDistribution, LossDistribution]:
+        """The loss distributions of removal and of addition; at most ``tail`` of each is cut off, and counts as lost."""
+        history = checked_history(history)
         steps = sum(history.values())
         pairs = [(mechanism.dominating_pair(self.adjacency), count) for mechanism, count in history.items()]
         ranges = [pair.loss_range(tail / steps) for pair, _ in pairs]

@@ -228,52 +228,6 @@ class ReplaceOnePair:
         return GaussianMixturePair(weights=(self.probability,), deviation=self.deviation)
 
 
-@dataclass(frozen=True)
-class OneOfPair:
-    """With the probabilities ``weights``, one of ``pairs``, and the attacker is told which.
-
-    Telling more cannot make the pair weaker (joint convexity), so profiles and moments average.
-    """
-
-    weights: tuple[float, ...]
-    pairs: tuple[DominatingPair, ...]
-
-    @classmethod
-    def log_excess_together(cls, pairs: Sequence[Self], orders: FloatArray) -> FloatArray:
-        parts = iter(log_excess([part for pair in pairs for part in pair.pairs], orders))
-        return np.array([pair._average([next(parts) for _ in pair.pairs]) for pair in pairs])
-
-    def log_excess_taylor(self, orders: FloatArray, terms: int) -> FloatArray:
-        return self._average([pair.log_excess_taylor(orders, terms) for pair in self.pairs])
-
-    def loss_spread(self) -> float:
-        spreads = [pair.loss_spread() ** 2 for pair in self.pairs]
-        return float(np.sqrt(np.dot(self.weights, spreads)))
-
-    def loss_range(self, tail: float) -> tuple[float, float]:
-        lows, highs = zip(*(pair.loss_range(tail) for pair in self.pairs), strict=True)
-        return min(lows), max(highs)
-
-    def bins(self, width: float, first: int, last: int) -> LossBins:
-        parts = [pair.bins(width, first, last) for pair in self.pairs]
-        return LossBins(
-            width=width,
-            lowest=first,
-            upper=self._mix([part.upper for part in parts]),
-            lower=self._mix([part.lower for part in parts]),
-            upper_above=float(np.dot(self.weights, [part.upper_above for part in parts])),
-            lower_below=float(np.dot(self.weights, [part.lower_below for part in parts])),
-        )
-
-    def _average(self, logs: list[FloatArray]) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            weighted = np.log(self.weights)[:, None] + np.array(logs)
-        return np.asarray(np.logaddexp.reduce(weighted, axis=0))
-
-    def _mix(self, rows: list[FloatArray]) -> FloatArray:
-        return np.asarray(np.tensordot(np.array(self.weights), np.array(rows), axes=1))
-
-
 def _normal_masses(z: FloatArray) -> FloatArray:
     """N(0,1)'s mass between consecutive points, from whichever tail is smaller."""
     below, above = ndtr(z), ndtr(-z)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from scipy.special import betainc
+import numpy as np
 
 from lrdp import limits
 from lrdp.accounting.mechanisms.base import Adjacency, Bound, Displacement, Side
+from lrdp.accounting.mechanisms.cut_batches import cuts, reached
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
-from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, OneOfPair
+from lrdp.accounting.mixed_pairs import MixedPair
+from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
 from lrdp.errors import InvalidInput
-
-_ROUND_UP = 1 + 1e-9  # above the relative error of the incomplete beta function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,18 +62,19 @@ class TruncatedPoissonGaussian(SampledGaussian):
     @property
     def cut_probability(self) -> float:
         """How likely the *other* records alone fill the cap: P(Binomial(dataset_size - 1, q) ≥ cap), rounded up."""
-        others = self.dataset_size - 1
-        if self.cap > others:
+        if self.cap >= self.dataset_size:
             return 0.0
-        return min(1.0, float(betainc(self.cap, others - self.cap + 1, self.probability)) * _ROUND_UP)
+        return float(reached(np.array([self.dataset_size]), self.probability, self.cap)[0])
 
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
-        """Below the cap a record enters freely (σ); at the cap it displaces another (σ/2), at most as likely as q."""
+        """Below the cap a record enters freely (σ); at the cap it displaces another (σ/2), less likely than q."""
         self._refuse_replace_one(adjacency)
+        found = cuts(self.dataset_size, self.probability, self.cap)
         free = GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier)
-        displacing = GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier / 2)
-        cut = self.cut_probability
-        return OneOfPair(weights=(1 - cut, cut), pairs=(free, displacing))
+        displacing = (
+            GaussianMixturePair(weights=(swap,), deviation=self.noise_multiplier / 2) for swap in found.swaps
+        )
+        return MixedPair(weights=found.weights, pairs=(free, *displacing))
 
     def displacement(self) -> Displacement:
         """A record is drawn at most once, and displaces at most one other."""
