@@ -29,13 +29,14 @@ from lrdp.accounting import (
     RenyiOrders,
     ReservedSlots,
     TruncatedPoissonGaussian,
+    for_group,
 )
 from lrdp.errors import BudgetExceeded, InvalidInput
 from lrdp.ledger import adopt_head, void
 from lrdp.ledger.choice import encode_choice
 from lrdp.ledger.fleet import FleetBooks, fleet_view
 from lrdp.ledger.reports import Report
-from lrdp.ledger.summary import for_group, summarize
+from lrdp.ledger.summary import summarize
 
 SPREAD = RenyiOrders(weights=SPREAD_ORDERS)
 LOUD, QUIET = STEP.with_noise(2.0), STEP.with_noise(9.0)

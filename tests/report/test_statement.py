@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from ledger.worlds import STEP, World, policy, request, round_trip
-from lrdp.accounting import PrivacySpent
+from lrdp.accounting import PrivacySpent, for_group
 from lrdp.errors import BudgetExceeded, InvalidInput, PolicyRefused
 from lrdp.figures import AtMost
 from lrdp.ledger import void
-from lrdp.ledger.summary import for_group, guess_rate, summarize
+from lrdp.ledger.summary import guess_rate, summarize
 from lrdp.report.statement import SCHEMA, AuditBound, Statement, record
 from lrdp.report.statement_pages import html, text
 from lrdp.training.rounding import HEADROOM
@@ -60,7 +60,7 @@ def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> 
     assert figures["guaranteed_without_voids"]["epsilon"] > figures["guaranteed"]["epsilon"]
     assert figures["audit"]["epsilon"] == 0.31
     assert set(figures) == {
-        *"schema client unit max_rows_per_unit adjacency budget guaranteed spent spent_at_other_deltas group".split(),
+        *"schema client unit max_rows_per_unit adjacency budget guaranteed spent spent_at_other_deltas group group_spent".split(),
         *"without_voids guaranteed_without_voids recorded accountant membership_guess_rate mechanisms".split(),
         *"clip_norms charges refusals runs".split(),
         *"adopted_heads suspended closed clock_went_back ledger policy_sha256 audit version points".split(),
@@ -154,7 +154,11 @@ def test_rows_per_unit_enlarge_epsilon(tmp_path: Path) -> None:
     epsilon, delta = summary.guaranteed.epsilon, summary.guaranteed.delta
     assert summary.group.epsilon == pytest.approx(3 * epsilon)
     assert summary.group.delta == pytest.approx(3 * math.exp(2 * epsilon) * delta)
-    assert f"ε = {AtMost(3 * epsilon):.4f}" in text(Statement(summary=summary))
+    words = " ".join(text(Statement(summary=summary)).split())
+    assert f"ε = {AtMost(3 * epsilon):.4f}" in words
+    assert summary.group_spent.epsilon < summary.group.epsilon
+    assert summary.group_spent.delta == delta
+    assert f"in advance, ε = {AtMost(summary.group_spent.epsilon):.4f}" in words
 
 
 def test_the_guess_rate_is_the_largest_of_all_tests() -> None:

@@ -25,6 +25,7 @@ from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_ro
 from lrdp.accounting.filter_rules import SPREAD, FilterRule, RenyiOrders, ReservedSlots, readings
 from lrdp.accounting.filters import Filter, FilterAnswer
 from lrdp.accounting.fleet import FLEET_CHUNK, Fleet
+from lrdp.accounting.groups import GroupAccountant, for_group
 from lrdp.accounting.mechanisms import (
     CLIP_HEADROOM,
     MECHANISMS,
@@ -56,6 +57,7 @@ __all__ = [
     "FixedSizeWithReplacementGaussian",
     "Fleet",
     "Gaussian",
+    "GroupAccountant",
     "History",
     "Mechanism",
     "Option",
@@ -74,6 +76,7 @@ __all__ = [
     "TruncatedPoissonGaussian",
     "checked_history",
     "costliest_of",
+    "for_group",
     "least_noise",
     "most_rounds",
     "options",

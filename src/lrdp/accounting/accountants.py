@@ -190,7 +190,7 @@ class PldAccountant(Accountant):
         """The loss distributions of removal and of addition; at most ``tail`` of each is cut off, and counts as lost."""
         history = checked_history(history)
         steps = sum(history.values())
-        pairs = [(mechanism.dominating_pair(self.adjacency), count) for mechanism, count in history.items()]
+        pairs = [(self.pair(mechanism), count) for mechanism, count in history.items()]
         ranges = [pair.loss_range(tail / steps) for pair, _ in pairs]
         widest = max(high - low for low, high in ranges)
         if not widest < self.largest_loss:
@@ -205,6 +205,10 @@ class PldAccountant(Accountant):
             removal.append((connect_the_dots(bins), count))
             addition.append((connect_the_dots(bins.mirrored()), count))
         return compose(removal, tail), compose(addition, tail)
+
+    def pair(self, mechanism: Mechanism) -> DominatingPair:
+        """What dominates one step for these neighbours."""
+        return mechanism.dominating_pair(self.adjacency)
 
     def _width(self, pairs: list[tuple[DominatingPair, int]], widest: float, steps: int) -> float:
         """Narrow against the typical loss of a step, so that rounding disappears in the noise; bounded in memory."""

@@ -29,6 +29,7 @@ from lrdp.accounting.accountants import (
 )
 from lrdp.accounting.calibration import Budget, most_rounds
 from lrdp.accounting.conversion import best_on_grid, checked_order, epsilon_at
+from lrdp.accounting.groups import GroupAccountant, for_group
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput, Unsupported
@@ -84,6 +85,11 @@ class FilterRule(ABC):
 
     @abstractmethod
     def _admits(self, budget: Budget, adjacency: Adjacency, history: History) -> bool: ...
+
+    def guaranteed_to_group(self, budget: Budget, adjacency: Adjacency, history: History, rows: int) -> PrivacySpent:
+        """What holds for a person with at most ``rows`` rows, whatever the server adapted to."""
+        one = self.guaranteed(budget, adjacency, history)
+        return one if rows == 1 else for_group(one, rows)
 
     def has_place(self, mechanism: Mechanism) -> bool:
         """Whether a step of this kind could ever be admitted, however much budget is left."""
@@ -167,6 +173,14 @@ class ReservedSlots(FilterRule):
         """Whether slots were reserved for exactly this kind."""
         return super().has_place(mechanism) and mechanism in self.slots
 
+    def guaranteed_to_group(self, budget: Budget, adjacency: Adjacency, history: History, rows: int) -> PrivacySpent:
+        """The cost of all slots to all of the rows together: Theorem 5 holds for any neighbours that have a pair."""
+        if rows > 1 and self._hold(checked_history(history)):
+            together = _paid_by_group(adjacency, tuple(self.slots.items()), budget.delta, rows)
+            if math.isfinite(together.epsilon):
+                return together
+        return super().guaranteed_to_group(budget, adjacency, history, rows)
+
     def cost(self, budget: Budget, adjacency: Adjacency) -> PrivacySpent:
         """What all slots together cost at the budget's δ."""
         limits.made_by("budget", budget, Budget)
@@ -218,3 +232,10 @@ def _halves(one: Mapping[float, float], other: Mapping[float, float]) -> dict[fl
 def _paid(adjacency: Adjacency, slots: tuple[tuple[Mechanism, int], ...], delta: float) -> PrivacySpent:
     """One composition serves every charge and every status of a ledger."""
     return SteadyAccountant(adjacency=adjacency).epsilon(dict(slots), delta)
+
+
+@lru_cache(maxsize=64)
+def _paid_by_group(
+    adjacency: Adjacency, slots: tuple[tuple[Mechanism, int], ...], delta: float, rows: int
+) -> PrivacySpent:
+    return GroupAccountant(adjacency=adjacency, rows=rows).epsilon(dict(slots), delta)

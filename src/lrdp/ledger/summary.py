@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
-from typing import Final
 
 from lrdp.accounting import (
     Accountant,
     Adjacency,
     Budget,
+    Filter,
     FilterAnswer,
+    GroupAccountant,
     History,
     Mechanism,
     PrivacySpent,
@@ -28,16 +29,13 @@ from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.version import __version__
 
-_ENOUGH: Final = Decimal(2000)
-"""e to this times any δ is above 1."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """One client's books in figures.
 
     ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps cost had they been fixed in
-    advance; ``without_voids`` is both, had nothing been voided; ``recorded`` is what was computed, by which accountant,
+    advance; ``group`` and ``group_spent`` are both for a unit with as many rows as the policy allows; ``without_voids``
+    is both, had nothing been voided; ``recorded`` is what was computed, by which accountant,
     when the last charge was made.
     """
 
@@ -51,6 +49,8 @@ class Summary:
     guaranteed: PrivacySpent
     spent: PrivacySpent
     spent_elsewhere: tuple[PrivacySpent, ...]
+    group: PrivacySpent
+    group_spent: PrivacySpent
     without_voids: FilterAnswer
     recorded: Reserved | None
     history: Mapping[Mechanism, int]
@@ -84,27 +84,12 @@ class Summary:
         """How often at most a guess at one record's membership is right, where chance is one half."""
         return guess_rate(self.guaranteed)
 
-    @property
-    def group(self) -> PrivacySpent:
-        """What holds for a unit with as many rows as the policy allows."""
-        return for_group(self.guaranteed, self.policy.identity.max_rows_per_unit)
-
 
 def guess_rate(spent: PrivacySpent) -> AtMost:
     """(e^ε + δ)/(1 + e^ε): no test of two equally likely neighbours is right more often."""
     with localcontext(AtMost.context()):
         shrunk = Decimal(-spent.epsilon).exp().next_minus() if spent.epsilon else Decimal(1)
         return AtMost.of(min((1 + Decimal(spent.delta) * shrunk) / (1 + shrunk), Decimal(1)))
-
-
-def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
-    """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1."""
-    with localcontext(AtMost.context()):
-        epsilon = Decimal(spent.epsilon)
-        exponent = min((rows - 1) * epsilon, _ENOUGH) if rows > 1 else Decimal(0)
-        grown = exponent.exp().next_plus() if exponent else Decimal(1)
-        delta = min(rows * grown * Decimal(spent.delta), Decimal(1))
-        return PrivacySpent(epsilon=float(AtMost.of(rows * epsilon)), delta=float(AtMost.of(delta)))
 
 
 def summarize(books: Books) -> Summary:
@@ -124,6 +109,7 @@ def summarize(books: Books) -> Summary:
         guaranteed=answer.guaranteed,
         spent=answer.spent,
         spent_elsewhere=_elsewhere(accountant, books.charges.history, books.budget.delta),
+        **_of_group(state, answer, policy.identity.max_rows_per_unit),
         without_voids=with_voids.answer(),
         recorded=books.charges.newest,
         history=books.charges.history,
@@ -142,6 +128,16 @@ def summarize(books: Books) -> Summary:
         digest=books.digest.hex(),
         clock_fell=len(books.clock_fell_at),
     )
+
+
+def _of_group(state: Filter, answer: FilterAnswer, rows: int) -> dict[str, PrivacySpent]:
+    if rows == 1:
+        return {"group": answer.guaranteed, "group_spent": answer.spent}
+    together = GroupAccountant(adjacency=state.adjacency, rows=rows)
+    return {
+        "group": state.rule.guaranteed_to_group(state.budget, state.adjacency, state.history, rows),
+        "group_spent": together.epsilon(state.history, state.budget.delta),
+    }
 
 
 def rounds_left(books: Books, policy: Policy) -> int:

@@ -75,6 +75,7 @@ def record(statement: Statement) -> dict[str, Any]:
         "spent": _spent(summary.spent),
         "spent_at_other_deltas": [_spent(spent) for spent in summary.spent_elsewhere],
         "group": _spent(summary.group),
+        "group_spent": _spent(summary.group_spent),
         "without_voids": _spent(summary.without_voids.spent),
         "guaranteed_without_voids": _spent(summary.without_voids.guaranteed),
         "recorded": _recorded(summary),

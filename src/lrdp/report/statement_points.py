@@ -96,7 +96,10 @@ def _unit(summary: Summary) -> str:
     rows = summary.policy.identity.max_rows_per_unit
     text = f"One record; a {summary.policy.identity.unit} has at most {rows} of them."
     if rows > 1:
-        text += f" For all of them together {_bound(summary.group)}."
+        text += (
+            f" For all of them together {_bound(summary.group)} is guaranteed, and had the same steps been fixed in "
+            f"advance, {_bound(summary.group_spent)}."
+        )
     return text
 
 

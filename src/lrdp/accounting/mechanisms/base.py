@@ -94,6 +94,22 @@ class Mechanism:
         limits.made_by("adjacency", adjacency, Adjacency)
         raise Unsupported(f"{type(self).__name__} has no cost: no pair is given that would dominate it.")
 
+    def group_pair(self, adjacency: Adjacency, rows: int) -> DominatingPair:
+        """The pair that bounds this step for a person with at most ``rows`` rows, all added, removed or replaced.
+
+        Raises:
+            Unsupported: where none is proved for more than one row.
+        """
+        if limits.whole("rows", rows, 1, "a person without rows is not in the data") == 1:
+            return self.dominating_pair(adjacency)
+        return self._pair_of_rows(adjacency, rows)
+
+    def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
+        limits.made_by("adjacency", adjacency, Adjacency)
+        raise Unsupported(
+            f"no pair is proved for {rows} rows of one person with {self.name} sampling under {adjacency.value}."
+        )
+
     def with_noise(self, noise_multiplier: float) -> Self:
         """The same step with another σ."""
         return replace(self, noise_multiplier=noise_multiplier)

@@ -32,6 +32,13 @@ class Cuts:
     weights: tuple[tuple[float, ...], ...]
 
 
+def filled(others: int, places: int, probability: float) -> float:
+    """P(Binomial(others, p) ≥ places), rounded up."""
+    if places <= 0:
+        return 1.0
+    return 0.0 if places > others else float(reached(np.array([others + 1]), probability, places)[0])
+
+
 def reached(sizes: Indices, probability: float, cap: int) -> FloatArray:
     """τ: how likely the others alone fill the cap, P(Binomial(size - 1, p) ≥ cap), rounded up; sizes are above cap."""
     chances = betainc(cap, sizes - cap, probability)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lrdp import limits
 from lrdp.accounting.mechanisms.base import Adjacency, Bound, Displacement, Side
+from lrdp.accounting.mechanisms.rows_drawn import among_subsets
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair, ReplaceOnePair
 
@@ -37,6 +38,13 @@ class FixedSizeGaussian(SampledGaussian):
         if limits.made_by("adjacency", adjacency, Adjacency) is Adjacency.REPLACE_ONE:
             return ReplaceOnePair(probability=self.probability, deviation=deviation)
         return GaussianMixturePair(weights=(self.probability,), deviation=deviation)
+
+    def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
+        """Each of the rows that are drawn displaces another: shift j, with hypergeometric probability."""
+        if adjacency is Adjacency.REPLACE_ONE:
+            return super()._pair_of_rows(adjacency, rows)
+        weights = among_subsets(rows, self.dataset_size, self.batch_size)
+        return GaussianMixturePair(weights=weights, deviation=self.noise_multiplier / 2)
 
     def displacement(self) -> Displacement:
         """A record is drawn at most once, and displaces at most one other."""

@@ -22,6 +22,11 @@ class Gaussian(Mechanism):
         moves = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: 2}[adjacency]
         return GaussianMixturePair(weights=(1.0,), deviation=self.noise_multiplier / moves)
 
+    def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
+        """Every row moves the sum as one does."""
+        limits.made_by("adjacency", adjacency, Adjacency)
+        return self.with_noise(self.noise_multiplier / rows).dominating_pair(adjacency)
+
     def displacement(self) -> Displacement:
         """Every record is in every step."""
         return Displacement(batch_size=1, dataset_size=1, noise_multiplier=self.noise_multiplier)

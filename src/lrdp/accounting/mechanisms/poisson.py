@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lrdp.accounting.mechanisms.base import Adjacency, Displacement
+from lrdp.accounting.mechanisms.rows_drawn import among_draws
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
 
@@ -33,6 +34,11 @@ class PoissonGaussian(SampledGaussian):
         """A record enters without displacing another: deviation σ."""
         self._refuse_replace_one(adjacency)
         return GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier)
+
+    def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
+        """The rows enter on their own: shift j, with binomial probability."""
+        self._refuse_replace_one(adjacency)
+        return GaussianMixturePair(weights=among_draws(rows, self.probability), deviation=self.noise_multiplier)
 
     def displacement(self) -> Displacement:
         """A record is drawn at most once, and displaces at most one other."""

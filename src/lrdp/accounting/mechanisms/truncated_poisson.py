@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from lrdp import limits
 from lrdp.accounting.mechanisms.base import Adjacency, Bound, Displacement, Side
-from lrdp.accounting.mechanisms.cut_batches import cuts, reached
+from lrdp.accounting.mechanisms.cut_batches import cuts, filled
+from lrdp.accounting.mechanisms.rows_drawn import among_draws
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
 from lrdp.accounting.mixed_pairs import MixedPair
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
@@ -62,9 +61,7 @@ class TruncatedPoissonGaussian(SampledGaussian):
     @property
     def cut_probability(self) -> float:
         """How likely the *other* records alone fill the cap: P(Binomial(dataset_size - 1, q) ≥ cap), rounded up."""
-        if self.cap >= self.dataset_size:
-            return 0.0
-        return float(reached(np.array([self.dataset_size]), self.probability, self.cap)[0])
+        return filled(self.dataset_size - 1, self.cap, self.probability)
 
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
         """Below the cap a record enters freely (σ); at the cap it displaces another (σ/2), less likely than q."""
@@ -75,6 +72,17 @@ class TruncatedPoissonGaussian(SampledGaussian):
             GaussianMixturePair(weights=(swap,), deviation=self.noise_multiplier / 2) for swap in found.swaps
         )
         return MixedPair(weights=found.weights, pairs=(free, *displacing))
+
+    def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
+        """Where a cut is possible each row that is kept displaces at most one other; else they enter freely."""
+        self._refuse_replace_one(adjacency)
+        weights = among_draws(rows, self.probability)
+        free, displacing = (
+            GaussianMixturePair(weights=weights, deviation=deviation)
+            for deviation in (self.noise_multiplier, self.noise_multiplier / 2)
+        )
+        cut = filled(self.dataset_size - rows, self.cap - rows + 1, self.probability)
+        return MixedPair(weights=((1 - cut, cut),), pairs=(free, displacing))
 
     def displacement(self) -> Displacement:
         """A record is drawn at most once, and displaces at most one other."""

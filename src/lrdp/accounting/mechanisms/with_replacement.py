@@ -9,8 +9,10 @@ import numpy as np
 from scipy.special import gammaln
 
 from lrdp.accounting.mechanisms.base import Adjacency
+from lrdp.accounting.mechanisms.rows_drawn import among_draws
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
+from lrdp.errors import Unsupported
 
 _MOST_DRAWS = 60  # one record drawn more often than this into one batch with replacement: probability below 1e-80
 _LEAST_LOG_WEIGHT = -50.0  # rarer than 2e-22: far below the rounding that a loss distribution charges to δ anyway
@@ -39,3 +41,11 @@ class FixedSizeWithReplacementGaussian(SampledGaussian):
         return GaussianMixturePair(
             weights=tuple(np.exp(log_weights[held]).tolist()), deviation=self.noise_multiplier / 2
         )
+
+    def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
+        """Each draw may be one of the rows, and then displaces another: shift j, with binomial probability."""
+        self._refuse_replace_one(adjacency)
+        if rows >= self.dataset_size:
+            raise Unsupported(f"a group of {rows} rows leaves none of {self.dataset_size}: there is no neighbour.")
+        weights = among_draws(self.batch_size, rows / self.dataset_size)
+        return GaussianMixturePair(weights=weights, deviation=self.noise_multiplier / 2)

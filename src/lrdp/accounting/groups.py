@@ -1,0 +1,108 @@
+"""One person with several rows: what holds for all of them together.
+
+Two ways, both proved, of which the smaller ε counts. By the *pair*: how many of the rows are in a batch has a known law,
+and each moves the sum by as much as one record does (docs/accounting.md, Theorem 8). By the *formula*: k applications
+of the definition, from whatever is known of one record.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import ClassVar, Final
+
+import numpy as np
+
+from lrdp import limits
+from lrdp.accounting.accountants import (
+    Accountant,
+    History,
+    PldAccountant,
+    PrivacySpent,
+    RenyiAccountant,
+    checked_history,
+)
+from lrdp.accounting.mechanisms import Mechanism
+from lrdp.accounting.pairs import DominatingPair
+from lrdp.accounting.renyi import FloatArray
+from lrdp.errors import Unsupported
+from lrdp.figures import AtMost
+
+_ENOUGH: Final = Decimal(2000)
+"""e to this times any δ is above 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupAccountant(Accountant):
+    """What a history costs a person with at most ``rows`` rows: the smaller of the pair's ε and the formula's.
+
+    Guarantees: an answer to every history that has a bound for one record; infinity where neither way resolves it.
+    """
+
+    name: ClassVar[str] = "group"
+    rows: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits.keep(self, rows=limits.whole("rows", self.rows, 1, "a person without rows is not in the data"))
+
+    def epsilon(self, history: History, delta: float) -> PrivacySpent:
+        """The smaller ε of the two ways at ``delta``."""
+        self._refuse_what_has_no_bound(history)
+        found = [PrivacySpent(epsilon=math.inf, delta=delta)]
+        with suppress(Unsupported):
+            found.append(_PairsOfRows(adjacency=self.adjacency, rows=self.rows).epsilon(history, delta))
+        with suppress(Unsupported):
+            found.append(self.by_formula(history, delta))
+        return min(found, key=lambda spent: spent.epsilon)
+
+    def delta(self, history: History, epsilon: float) -> PrivacySpent:
+        """By the pair, or 1."""
+        self._refuse_what_has_no_bound(history)
+        with suppress(Unsupported):
+            return _PairsOfRows(adjacency=self.adjacency, rows=self.rows).delta(history, epsilon)
+        return PrivacySpent(epsilon=epsilon, delta=1.0)
+
+    def by_formula(self, history: History, delta: float) -> PrivacySpent:
+        """kε₁ for the least ε₁ whose δ₁, from Rényi orders a > k, has k·e^{(k-1)ε₁}·δ₁ ≤ δ.
+
+        With δ₁ = exp((a-1)(ρ - ε₁))·(1-1/a)^{a-1}/a that is (a-k)·ε₁ ≥ (a-1)(ρ + ln(1-1/a)) - ln a + ln k - ln δ.
+        """
+        single = RenyiAccountant(adjacency=self.adjacency)
+        if not (steps := checked_history(history)):
+            return PrivacySpent(epsilon=0.0, delta=delta)
+
+        def needed(orders: FloatArray) -> FloatArray:
+            logs = (orders - 1) * (single.divergence(steps, orders) + np.log1p(-1 / orders)) - np.log(orders)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                least = np.maximum((logs + math.log(self.rows) - math.log(delta)) / (orders - self.rows), 0.0)
+            return np.where((orders > self.rows) & ~np.isnan(least), self.rows * least, np.inf)
+
+        best = single.search.smallest(needed)
+        return PrivacySpent(epsilon=best.value * (1 + 1e-12), delta=delta, order=best.order)
+
+    def _refuse_what_has_no_bound(self, history: History) -> None:
+        for mechanism in checked_history(history):
+            mechanism.dominating_pair(self.adjacency)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PairsOfRows(PldAccountant):
+    """Loss distributions of all rows together."""
+
+    rows: int
+
+    def pair(self, mechanism: Mechanism) -> DominatingPair:
+        return mechanism.group_pair(self.adjacency, self.rows)
+
+
+def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
+    """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1."""
+    with localcontext(AtMost.context()):
+        epsilon = Decimal(spent.epsilon)
+        exponent = min((rows - 1) * epsilon, _ENOUGH) if rows > 1 else Decimal(0)
+        grown = exponent.exp().next_plus() if exponent else Decimal(1)
+        delta = min(rows * grown * Decimal(spent.delta), Decimal(1))
+        return PrivacySpent(epsilon=float(AtMost.of(rows * epsilon)), delta=float(AtMost.of(delta)))
