@@ -16,6 +16,7 @@ from lrdp.accounting import (
     Budget,
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
+    GroupAccountant,
     Plan,
     PldAccountant,
     PoissonGaussian,
@@ -74,6 +75,9 @@ AccountantOption = Annotated[
     AccountantName | None,
     typer.Option(help="rdp is exact Rényi, taylor the paper's, pld the tightest (default: rdp where it has a bound)."),
 ]
+GroupSize = Annotated[
+    int, typer.Option(min=1, help="Rows of one person that are protected together; exact by pairs, or by the formula.")
+]
 TaylorOrder = Annotated[int | None, typer.Option(help="m ≥ 3, with --accountant taylor (default: 4)")]
 
 
@@ -88,6 +92,7 @@ def epsilon(
     adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
     accountant: AccountantOption = None,
     taylor_order: TaylorOrder = None,
+    group_size: GroupSize = 1,
     as_json: AsJson = False,
 ) -> None:
     """The ε that a number of private steps costs at δ.
@@ -96,6 +101,8 @@ def epsilon(
     """
     step = _mechanism(mechanism, dataset_size, batch_size, noise_multiplier, cap)
     books = _accountant(accountant, adjacency, step, taylor_order)
+    if group_size > 1:
+        books = _group_accountant(accountant, adjacency, group_size)
     _check_steps(steps)
     _print_spent(books, step, steps, books.epsilon({step: steps}, delta), as_json)
 
@@ -209,6 +216,15 @@ def _accountant(
     if name is AccountantName.PLD or (name is None and without_rdp):
         return PldAccountant(adjacency=adjacency)
     return RenyiAccountant(adjacency=adjacency)
+
+
+def _group_accountant(name: AccountantName | None, adjacency: Adjacency, rows: int) -> Accountant:
+    if name not in (None, AccountantName.PLD):
+        raise InvalidInput(
+            f"--accountant {name.value} has no --group-size={rows}: rows together are accounted by loss distributions, "
+            f"so leave --accountant out."
+        )
+    return GroupAccountant(adjacency=adjacency, rows=rows)
 
 
 def _check_steps(steps: int) -> None:
