@@ -14,24 +14,22 @@ from lrdp.accounting import (
     Accountant,
     Adjacency,
     Budget,
-    FixedSizeGaussian,
-    FixedSizeWithReplacementGaussian,
+    Mechanism,
     Plan,
     PldAccountant,
-    PoissonGaussian,
     PrivacySpent,
     RenyiAccountant,
-    SampledGaussian,
+    SizedGaussian,
     TaylorAccountant,
     Training,
-    TruncatedPoissonGaussian,
     least_noise,
     options,
     recipes,
 )
 from lrdp.commands.output import AsJson, print_json, print_line, print_record, say, screen
 from lrdp.commands.paths import replace, write_new
-from lrdp.errors import InvalidInput
+from lrdp.commands.steps import takes_step
+from lrdp.errors import InvalidInput, Unsupported
 from lrdp.figures import AtMost
 from lrdp.integrity import keys
 from lrdp.ledger import BudgetCounting, Holder, PolicyDraft, parse_policy, promised
@@ -48,27 +46,14 @@ class AccountantName(StrEnum):
     PLD = PldAccountant.name
 
 
-class MechanismName(StrEnum):
-    """``--mechanism``."""
-
-    FIXED_SIZE = FixedSizeGaussian.name
-    FIXED_SIZE_WITH_REPLACEMENT = FixedSizeWithReplacementGaussian.name
-    TRUNCATED_POISSON = TruncatedPoissonGaussian.name
-    POISSON = PoissonGaussian.name
-
-
 ClientName = Annotated[str, typer.Option(help="The client's name, as in the registry: a-z, 0-9, '.', '_' and '-'.")]
 UnitName = Annotated[str, typer.Option(help="Whom the guarantee protects.")]
 DatasetSize = Annotated[
     int, typer.Option("--dataset-size", "-n", help="The client's number of records: a public bound.")
 ]
-BatchSize = Annotated[int, typer.Option("--batch-size", "-b", help="Records per step (expected, for Poisson).")]
-Noise = Annotated[float, typer.Option(help="σ: noise on the sum of clipped gradients, over the clip norm.")]
 Steps = Annotated[int, typer.Option("--steps", "-t", help="Local steps in all, over all rounds.")]
 Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.")]
 Epsilon = Annotated[float, typer.Option(help="The budget.")]
-MechanismOption = Annotated[MechanismName, typer.Option(help="How batches are drawn.")]
-Cap = Annotated[int | None, typer.Option(help="Hard cap of a truncated Poisson batch: the rows held in memory.")]
 AdjacencyOption = Annotated[Adjacency, typer.Option(help="What counts as neighbouring data sets.")]
 AccountantOption = Annotated[
     AccountantName | None,
@@ -77,14 +62,11 @@ AccountantOption = Annotated[
 TaylorOrder = Annotated[int | None, typer.Option(help="m ≥ 3, with --accountant taylor (default: 4)")]
 
 
+@takes_step()
 def epsilon(
-    dataset_size: DatasetSize,
-    batch_size: BatchSize,
-    noise_multiplier: Noise,
+    step: Mechanism,
     steps: Steps,
     delta: Delta,
-    mechanism: MechanismOption = MechanismName.FIXED_SIZE,
-    cap: Cap = None,
     adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
     accountant: AccountantOption = None,
     taylor_order: TaylorOrder = None,
@@ -94,20 +76,17 @@ def epsilon(
 
     Example: lrdp epsilon -n 5000 -b 128 --noise-multiplier 4.427 --steps 10000 --delta 1e-5
     """
-    step = _mechanism(mechanism, dataset_size, batch_size, noise_multiplier, cap)
     books = _accountant(accountant, adjacency, step, taylor_order)
     _check_steps(steps)
     _print_spent(books, step, steps, books.epsilon({step: steps}, delta), as_json)
 
 
+@takes_step(noise_multiplier=1.0)
 def calibrate(
-    dataset_size: DatasetSize,
-    batch_size: BatchSize,
+    step: Mechanism,
     epsilon: Epsilon,
     steps: Steps,
     delta: Delta,
-    mechanism: MechanismOption = MechanismName.FIXED_SIZE,
-    cap: Cap = None,
     adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
     accountant: AccountantOption = None,
     taylor_order: TaylorOrder = None,
@@ -118,7 +97,6 @@ def calibrate(
     Example: lrdp calibrate -n 5000 -b 128 --epsilon 8 --steps 10000 --delta 1e-5 --accountant pld
     """
     budget = Budget(epsilon=epsilon, delta=delta)
-    step = _mechanism(mechanism, dataset_size, batch_size, 1.0, cap)
     books = _accountant(accountant, adjacency, step, taylor_order)
     _check_steps(steps)
     found = least_noise(step, steps, budget, books)
@@ -154,7 +132,7 @@ def plan(
     if plot is not None:
         plan_plot.check(plot)
     planned = Plan(
-        training=training, options=tuple(_progress(options(training), len(recipes()), "Calibrating", as_json))
+        training=training, options=tuple(_progress(options(training), len(recipes(training)), "Calibrating", as_json))
     )
     if plot is not None:
         curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
@@ -180,35 +158,26 @@ def _write_recommended(planned: Plan, holder: Holder, path: Path) -> int:
     return rounds
 
 
-def _mechanism(
-    name: MechanismName, dataset_size: int, batch_size: int, noise_multiplier: float, cap: int | None
-) -> SampledGaussian:
-    common: dict[str, Any] = {
-        "dataset_size": dataset_size,
-        "batch_size": batch_size,
-        "noise_multiplier": noise_multiplier,
-    }
-    if name is MechanismName.TRUNCATED_POISSON:
-        if cap is None:
-            raise InvalidInput("--cap is required with --mechanism truncated-poisson: batches are cut at it.")
-        return TruncatedPoissonGaussian(**common, cap=cap)
-    if cap is not None:
-        raise InvalidInput(f"--cap={cap} is only for --mechanism truncated-poisson: {name.value} cuts no batch.")
-    kinds = {kind.name: kind for kind in (FixedSizeGaussian, FixedSizeWithReplacementGaussian, PoissonGaussian)}
-    return kinds[name.value](**common)
-
-
 def _accountant(
-    name: AccountantName | None, adjacency: Adjacency, step: SampledGaussian, taylor_order: int | None
+    name: AccountantName | None, adjacency: Adjacency, step: Mechanism, taylor_order: int | None
 ) -> Accountant:
     if taylor_order is not None and name is not AccountantName.TAYLOR:
         raise InvalidInput(f"--taylor-order={taylor_order} is only for --accountant taylor: no other has terms.")
     if name is AccountantName.TAYLOR:
         return TaylorAccountant(adjacency=adjacency, terms=4 if taylor_order is None else taylor_order)
-    without_rdp = isinstance(step, FixedSizeWithReplacementGaussian)
-    if name is AccountantName.PLD or (name is None and without_rdp):
+    exact = RenyiAccountant(adjacency=adjacency)
+    if name is AccountantName.PLD or (name is None and not _has_bound(exact, step)):
         return PldAccountant(adjacency=adjacency)
-    return RenyiAccountant(adjacency=adjacency)
+    return exact
+
+
+def _has_bound(exact: RenyiAccountant, step: Mechanism) -> bool:
+    step.dominating_pair(exact.adjacency)  # without a pair there is no accountant to fall back on, and it says so
+    try:
+        exact.epsilon({step: 1}, 0.5)
+    except Unsupported:
+        return False
+    return True
 
 
 def _check_steps(steps: int) -> None:
@@ -216,7 +185,7 @@ def _check_steps(steps: int) -> None:
         raise InvalidInput(f"steps must be at least 1, got {steps}: without a step nothing is released or spent.")
 
 
-def _print_spent(books: Accountant, step: SampledGaussian, steps: int, spent: PrivacySpent, as_json: bool) -> None:
+def _print_spent(books: Accountant, step: Mechanism, steps: int, spent: PrivacySpent, as_json: bool) -> None:
     if spent.at_edge:
         say(
             f"Note: the best Rényi order, {spent.order}, is at the edge of those tried; the figure holds but may be "
@@ -232,11 +201,10 @@ def _print_spent(books: Accountant, step: SampledGaussian, steps: int, spent: Pr
         # As it was given, or in the six digits in which it was found.
         "noise_multiplier": step.noise_multiplier,
         "steps": steps,
-        "dataset_size": step.dataset_size,
-        "batch_size": step.batch_size,
-        "cap": getattr(step, "cap", None),
-        "noise_on_mean": AtMost(step.noise_on_mean),
+        **{name: getattr(step, name, None) for name in ("dataset_size", "batch_size", "cap", *step.numbers)},
     }
+    if isinstance(step, SizedGaussian):
+        record["noise_on_mean"] = AtMost(step.noise_on_mean)
     print_record(record, as_json)
 
 

@@ -21,6 +21,7 @@ _COLOURS = {
     "truncated-poisson": "#D55E00",
     "poisson": "#555555",
 }
+_OTHER = "#009E73"
 _STYLES = {"rdp": "-", "taylor": ":", "pld": "--"}
 
 
@@ -78,7 +79,7 @@ def draw(plan: Plan, drawn: list[Curve], path: Path) -> bytes:
             curve.rounds,
             curve.epsilons,
             label=option.label,
-            color=_COLOURS[option.mechanism.name],
+            color=_COLOURS.get(option.mechanism.name, _OTHER),
             linestyle=_STYLES[option.accountant.name],
             linewidth=3 if option is plan.recommended else 1.4,
             marker="s" if option.accountant.adjacency.value == "replace-one" else None,
