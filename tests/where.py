@@ -16,7 +16,6 @@ ACCOUNTING = {
 MECHANISMS = {
     "base": ["accounting/mechanisms/test_mechanisms", "ledger/test_costliest"],
     "fixed_size": ["accounting/mechanisms/test_mechanisms", "accounting/test_brute_force"],
-    "full_batch": ["accounting/mechanisms/test_mechanisms", "training/test_full_batch"],
     "gaussian": ["accounting/mechanisms/test_mechanisms", "accounting/test_conversion"],
     "poisson": ["accounting/mechanisms/test_mechanisms", "accounting/test_brute_force", "accounting/test_peers"],
     "sampled": ["accounting/mechanisms/test_mechanisms", "ledger/test_costliest"],
