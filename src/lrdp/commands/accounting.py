@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.progress import track
 
 from lrdp.accounting import (
     Accountant,
     Adjacency,
     Budget,
     Mechanism,
-    Plan,
     PldAccountant,
     PrivacySpent,
     RenyiAccountant,
     SizedGaussian,
     TaylorAccountant,
-    Training,
     least_noise,
-    options,
-    recipes,
 )
-from lrdp.commands.output import AsJson, print_json, print_line, print_record, say, screen
-from lrdp.commands.paths import replace, write_new
+from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.steps import takes_step
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.figures import AtMost
-from lrdp.integrity import keys
-from lrdp.ledger import BudgetCounting, Holder, PolicyDraft, parse_policy, promised
-from lrdp.report import plan_plot, plan_table
 
 Item = TypeVar("Item")
 
@@ -103,61 +92,6 @@ def calibrate(
     _print_spent(books, found.mechanism, steps, found.spent, as_json)
 
 
-def plan(
-    dataset_size: DatasetSize,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step may hold in memory.")],
-    rounds: Annotated[int, typer.Option(help="Rounds that the client is to take part in.")],
-    local_steps: Annotated[int, typer.Option(help="Private steps per round.")],
-    epsilon: Epsilon,
-    delta: Delta,
-    plot: Annotated[Path | None, typer.Option(help="Draw ε against rounds into this file (.svg, .png, .pdf).")] = None,
-    write: Annotated[Path | None, typer.Option(help="Write the policy that is recommended to this new file.")] = None,
-    client: ClientName = "client",
-    unit: UnitName = "person",
-    as_json: AsJson = False,
-) -> None:
-    """All mechanisms and accountants side by side, and which one to choose.
-
-    Example: lrdp plan -n 30000 -b 128 --rounds 50 --local-steps 39 --epsilon 8 --delta 1e-5 --write policy.toml
-    """
-    training = Training(
-        dataset_size=dataset_size,
-        batch_size=batch_size,
-        rounds=rounds,
-        local_steps=local_steps,
-        budget=Budget(epsilon=epsilon, delta=delta),
-    )
-    keys.require_name(client)
-    holder = Holder(client=client, unit=unit, max_rows_per_unit=1)
-    if plot is not None:
-        plan_plot.check(plot)
-    planned = Plan(
-        training=training, options=tuple(_progress(options(training), len(recipes(training)), "Calibrating", as_json))
-    )
-    if plot is not None:
-        curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
-        replace(plot, plan_plot.draw(planned, list(curves), plot))
-    rounds_promised = None if write is None else _write_recommended(planned, holder, write)
-    if as_json:
-        print_json({**plan_table.record(planned), "policy": write and str(write), "rounds_promised": rounds_promised})
-    else:
-        screen(least_width=plan_table.WIDTH).print(plan_table.table(planned))
-        print_line(f"Recommended: {planned.reason}")
-    if write is not None:
-        say(f"Wrote {write}: its budget lasts for {rounds_promised} rounds of {local_steps} steps.")
-        say("Read it, every line is explained; then open the budget with `lrdp init` in its folder.")
-
-
-def _write_recommended(planned: Plan, holder: Holder, path: Path) -> int:
-    """The policy of the recommended option in a new file; how many rounds its ledger will admit."""
-    best = planned.recommended
-    counting = BudgetCounting.RESERVED if best.accountant.name == PldAccountant.name else BudgetCounting.RENYI
-    text = PolicyDraft(holder=holder, training=planned.training, step=best.mechanism, counting=counting).text()
-    rounds = promised(parse_policy(text, source=path.name)).kept().rounds
-    write_new(path, text.encode())
-    return rounds
-
-
 def _accountant(
     name: AccountantName | None, adjacency: Adjacency, step: Mechanism, taylor_order: int | None
 ) -> Accountant:
@@ -206,8 +140,3 @@ def _print_spent(books: Accountant, step: Mechanism, steps: int, spent: PrivacyS
     if isinstance(step, SizedGaussian):
         record["noise_on_mean"] = AtMost(step.noise_on_mean)
     print_record(record, as_json)
-
-
-def _progress(items: Iterable[Item], total: int, label: str, quiet: bool) -> Iterable[Item]:
-    console = screen(stderr=True)
-    return track(items, label, total, console=console, transient=True, disable=quiet or not console.is_terminal)
