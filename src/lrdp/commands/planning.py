@@ -33,7 +33,7 @@ from lrdp.commands.paths import replace, write_new
 from lrdp.errors import InvalidInput
 from lrdp.integrity import keys
 from lrdp.ledger import BudgetCounting, Holder, PolicyDraft, parse_policy, promised
-from lrdp.report import frontier_plot, frontier_table, plan_plot, plan_table
+from lrdp.report import frontier_plot, frontier_table, plan_plot, plan_table, starting_values
 
 Item = TypeVar("Item")
 _USUAL_ROWS = 32
@@ -120,13 +120,13 @@ def _by_passes(aim: TrainingAim, holder: Holder, plot: Path | None, write: Path 
         local_steps=best.local_steps,
         budget=aim.budget,
     )
-    affords = None if write is None else _write_recommended(training, best.mechanism, best.accountant, holder, write)
+    affords = _written(training, best.mechanism, best.accountant, holder, write)
     if as_json:
-        print_json({**frontier_table.record(found), "policy": write and str(write), "rounds_promised": affords})
+        print_json({**frontier_table.record(found), **affords, **_start(training, best.mechanism)})
     else:
         screen(least_width=frontier_table.WIDTH).print(frontier_table.table(found))
         print_line(f"Recommended: {frontier_table.reason(found)}")
-    _say_written(write, affords, best.local_steps)
+        _print_start(training, best.mechanism)
 
 
 def _searched(aim: TrainingAim, quiet: bool) -> Frontier:
@@ -151,30 +151,39 @@ def _at_equal_rows(training: Training, holder: Holder, plot: Path | None, write:
         curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
         replace(plot, plan_plot.draw(planned, list(curves), plot))
     best = planned.recommended
-    affords = None if write is None else _write_recommended(training, best.mechanism, best.accountant, holder, write)
+    affords = _written(training, best.mechanism, best.accountant, holder, write)
     if as_json:
-        print_json({**plan_table.record(planned), "policy": write and str(write), "rounds_promised": affords})
+        print_json({**plan_table.record(planned), **affords, **_start(training, best.mechanism)})
     else:
         screen(least_width=plan_table.WIDTH).print(plan_table.table(planned))
         print_line(f"Recommended: {planned.reason}")
-    _say_written(write, affords, training.local_steps)
+        _print_start(training, best.mechanism)
 
 
-def _write_recommended(
-    training: Training, step: SizedGaussian, accountant: Accountant, holder: Holder, path: Path
-) -> int:
+def _written(
+    training: Training, step: SizedGaussian, accountant: Accountant, holder: Holder, path: Path | None
+) -> dict[str, Any]:
     """The policy of what is recommended in a new file; how many rounds its ledger will admit."""
+    if path is None:
+        return {"policy": None, "rounds_promised": None}
     counting = BudgetCounting.RESERVED if accountant.name == PldAccountant.name else BudgetCounting.RENYI
     text = PolicyDraft(holder=holder, training=training, step=step, counting=counting).text()
     rounds = promised(parse_policy(text, source=path.name)).kept().rounds
     write_new(path, text.encode())
-    return rounds
+    say(f"Wrote {path}: its budget lasts for {rounds} rounds of {training.local_steps} steps.")
+    say("Read it, every line is explained; then open the budget with `lrdp init` in its folder.")
+    return {"policy": str(path), "rounds_promised": rounds}
 
 
-def _say_written(path: Path | None, rounds: int | None, local_steps: int) -> None:
-    if path is not None:
-        say(f"Wrote {path}: its budget lasts for {rounds} rounds of {local_steps} steps.")
-        say("Read it, every line is explained; then open the budget with `lrdp init` in its folder.")
+def _start(training: Training, step: SizedGaussian) -> dict[str, Any]:
+    values = starting_values.starting_values(step, training.steps, training.local_steps)
+    return {"starting_values": starting_values.record(values)}
+
+
+def _print_start(training: Training, step: SizedGaussian) -> None:
+    print_line("Start from:")
+    for value in starting_values.starting_values(step, training.steps, training.local_steps):
+        print_line(f"  {value.text}")
 
 
 def _progress(items: Iterable[Item], total: int, label: str, quiet: bool) -> Iterable[Item]:

@@ -64,8 +64,8 @@ def reason(frontier: Frontier) -> str:
         f"{best.label}, batches of {step.normaliser} in {best.rounds} rounds of {best.local_steps} steps, computed "
         f"{aim.rows} rows at a time, gathers the least noise over training ({AtMost(best.noise_over_training):.3g})"
     ]
-    words += [f"{_share(best, each)} of {each.label} with batches of {each.mechanism.normaliser}"
-              for each in frontier.measures if each.mechanism.normaliser != frontier.smallest]  # fmt: skip
+    same = [each for each in frontier.measures if each.mechanism.normaliser != frontier.smallest]
+    words += [f"{_share(best, each)} of {each.label} with batches of {each.mechanism.normaliser}" for each in same]
     text = ", ".join(words) + "."
     if best.steps < aim.least_steps:
         text += f" So few passes leave {best.steps} steps, of the {aim.least_steps} that were asked for."
@@ -99,7 +99,7 @@ def _time(candidate: Candidate) -> float:
 
 
 def _share(best: Candidate, other: Candidate) -> str:
-    return f"{AtMost(best.noise_over_training / other.noise_over_training):.0%}"
+    return f"{AtMost(best.noise_over_training / other.noise_over_training):.1%}"
 
 
 def _cells(candidate: Candidate) -> tuple[str, ...]:
