@@ -31,6 +31,7 @@ from lrdp.accounting import (
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
     Fleet,
+    FullBatchGaussian,
     Gaussian,
     Mechanism,
     Option,
@@ -42,6 +43,7 @@ from lrdp.accounting import (
     RenyiOrders,
     ReservedSlots,
     SampledGaussian,
+    SizedGaussian,
     SteadyAccountant,
     TaylorAccountant,
     Training,
@@ -62,6 +64,7 @@ BUDGET, SPENT = Budget(epsilon=8.0, delta=0.125), PrivacySpent(epsilon=0.5, delt
 ADJACENCY, WEIGHTS = Adjacency.ADD_REMOVE, {8.0: 0.5, 16.0: 0.25}
 HISTORY: dict[Mechanism, int] = {STEP: 100}
 SAMPLED = {"dataset_size": 120, "batch_size": 32, "noise_multiplier": 4.0}
+SIZED = {"dataset_size": 120, "noise_multiplier": 4.0}
 ASKED = {"history": HISTORY, "delta": 0.125}
 TRAINING = Training(dataset_size=120, batch_size=32, rounds=2, local_steps=3, budget=BUDGET)
 EXACT = RenyiAccountant(adjacency=ADJACENCY)
@@ -103,6 +106,8 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(FilterAnswer, {"admitted": True, "guaranteed": SPENT, "spent": SPENT}),
     **specimen(Calibrated, {"mechanism": STEP, "spent": SPENT}),
     **specimen(Gaussian, {"noise_multiplier": 4.0}, **MECHANISM),
+    **specimen(SizedGaussian, SIZED, **SAME),
+    **specimen(FullBatchGaussian, SIZED, **MECHANISM),
     **specimen(SampledGaussian, SAMPLED, **SAME),
     **specimen(FixedSizeGaussian, SAMPLED, **MECHANISM),
     **specimen(FixedSizeWithReplacementGaussian, SAMPLED, **MECHANISM),
@@ -159,7 +164,7 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     **specimen(ReceivedModel, {"digest": "0" * 64, "size": 120, "largest_weight": 0.5}),
     **specimen(Request, {field.name: getattr(REQUEST, field.name) for field in fields(Request)}),
-    **specimen(Policy, {**POLICY, **NO_FIGURE}, where={"key": "budget.epsilon"}),
+    **specimen(Policy, {**POLICY, **NO_FIGURE, "micro_batch": 32}, where={"key": "budget.epsilon"}),
     **specimen(Holder, {"client": "a", "unit": "patient", "max_rows_per_unit": 2}),
     **specimen(
         BudgetRule, {"total": BUDGET, "adjacency": ADJACENCY, "per_run": BUDGET, "counting": BudgetCounting.RENYI}
@@ -192,16 +197,28 @@ FOR_OTHER_ROOMS = {
     "encode_mechanism",
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),
     *("tighter", "verify_export", "write_export", "write_policy"),
-    *("PlanRecipe", "BudgetCounting", "PolicyDraft", "draft", "promised", "unsigned_raise", "write_draft"),
+    *(
+        "PlanRecipe",
+        "PublicSizes",
+        "BudgetCounting",
+        "PolicyDraft",
+        "draft",
+        "promised",
+        "unsigned_raise",
+        "write_draft",
+    ),
 }
 # Internal to the fleet's view, made of arrays that the fleet itself made.
-WITHOUT_SPECIMEN = {"Fleet.curves", "Fleet.divergences", "SampledGaussian.dominating_pair"}
+WITHOUT_SPECIMEN = {
+    "Fleet.curves",
+    "Fleet.divergences",
+    "SampledGaussian.dominating_pair",
+    "SizedGaussian.dominating_pair",
+}
 WITHOUT_SPECIMEN |= {"RenyiOrders.accountant", "ReservedSlots.accountant"} | {  # a class, and
-    f"{name}.varied"
-    for name in [
-        "SampledGaussian",
-        *(kind.__name__ for kind in MECHANISMS.values()),
-    ]  # a new value, checked at its birth
+    f"{name}.{made}"
+    for name in ["SizedGaussian", "SampledGaussian", *(kind.__name__ for kind in MECHANISMS.values())]
+    for made in ("varied", "drawing", "batch_sizes")  # new values, checked at their birth
 }
 FREE = {(name, text) for name in ("Policy", "Policy.where") for text in (*NO_FIGURE, "task", "key")} | {
     ("costliest_of", "steps"),  # any number of them, each checked
@@ -320,7 +337,7 @@ def parameters() -> list[tuple[str, str]]:
 def is_allowed(name: str, parameter: str, valid: object, value: Any) -> bool:
     """The few values of another type that are right: no order, nothing charged so far, the NaN of a bound."""
     if value is None:
-        return (name, parameter) == ("PrivacySpent", "order")
+        return (name, parameter) in {("PrivacySpent", "order"), ("Policy", "micro_batch")}
     if type(value) in (float, np.float64) and np.isnan(value):
         return parameter == "largest_weight" or (name, parameter) == ("PrivacySpent", "epsilon")
     return callable(valid) and callable(value)

@@ -17,6 +17,7 @@ from lrdp.commands import (
     integrity,
     ledger,
     model,
+    planning,
     registry,
     run,
     training,
@@ -40,7 +41,7 @@ app = typer.Typer(
 for command in (
     accounting.epsilon,
     accounting.calibrate,
-    accounting.plan,
+    planning.plan,
     training.check,
     guard.guard,
     init.init,

@@ -139,7 +139,17 @@ def test_calibrate_says_when_no_noise_is_enough(lrdp):
 def test_a_missing_option_is_named(lrdp):
     code, out, err = lrdp("epsilon --dataset-size 5000")
     assert (code, out) == (2, "")
-    assert "--batch-size" in err
+    assert "--noise-multiplier" in err
+
+
+def test_a_missing_number_is_named_with_the_mechanism_that_has_it(lrdp):
+    code, out, err = lrdp("epsilon --dataset-size 5000 --noise-multiplier 2 --steps 10 --delta 1e-5")
+    assert (code, out) == (2, "")
+    assert "--batch-size is required with --mechanism fixed-size" in err
+    assert (
+        "--batch-size=3 is only for --mechanism fixed-size and"
+        in lrdp("epsilon -n 5000 -b 3 --noise-multiplier 2 --steps 10 --delta 1e-5 --mechanism full-batch")[2]
+    )
 
 
 def test_the_edge_of_the_orders_is_said_on_stderr_only(lrdp):

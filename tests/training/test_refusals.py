@@ -131,7 +131,7 @@ def test_data_that_cannot_be_trained_on_is_refused():
 
 def test_mechanisms_without_constant_memory_are_refused():
     refused(Unsupported, "no bound", PoissonGaussian(dataset_size=61, batch_size=5, noise_multiplier=1.0))
-    refused(Unsupported, "whole data set", Gaussian(noise_multiplier=1.0))
+    refused(Unsupported, "no public bound", Gaussian(noise_multiplier=1.0))
 
 
 def test_weights_in_half_precision_and_frozen_models_are_refused():

@@ -14,12 +14,12 @@ from scipy.optimize import brentq, minimize_scalar
 
 from lrdp import limits
 from lrdp.accounting.accountants import Accountant, PrivacySpent, RenyiAccountant
-from lrdp.accounting.mechanisms import Mechanism, SampledGaussian
+from lrdp.accounting.mechanisms import Mechanism, SizedGaussian
 from lrdp.errors import OutOfReach, Unsupported
 from lrdp.figures import AtMost
 
 AnyMechanism = TypeVar("AnyMechanism", bound=Mechanism)
-AnySampled = TypeVar("AnySampled", bound=SampledGaussian)
+AnySampled = TypeVar("AnySampled", bound=SizedGaussian)
 
 _LEAST_NOISE, _START_NOISE, _MOST_NOISE = 1e-2, 64.0, 1e6
 _TOLERANCE = 1e-5  # relative, on σ
@@ -112,8 +112,8 @@ def quietest_batch(
 
     @cache
     def epsilon(batch_size: int) -> float:
-        mechanism = with_batch(batch_size).with_noise(start.noise_on_mean * batch_size)
-        return accountant.epsilon({mechanism: steps}, budget.delta).epsilon
+        step = with_batch(batch_size)
+        return accountant.epsilon({step.with_noise(start.noise_on_mean * step.normaliser): steps}, budget.delta).epsilon
 
     best = largest
     if largest > 1:

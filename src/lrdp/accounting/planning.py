@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from lrdp import limits
 from lrdp.accounting.accountants import Accountant, PldAccountant, PrivacySpent, RenyiAccountant, TaylorAccountant
 from lrdp.accounting.calibration import Budget, Calibrated, least_noise, most_rounds, quietest_batch
-from lrdp.accounting.mechanisms import (
-    Adjacency,
-    FixedSizeGaussian,
-    FixedSizeWithReplacementGaussian,
-    PoissonGaussian,
-    SampledGaussian,
-    TruncatedPoissonGaussian,
-)
-from lrdp.errors import InvalidInput
+from lrdp.accounting.mechanisms import MECHANISMS, Adjacency, FixedSizeGaussian, PublicSizes, SizedGaussian
+from lrdp.errors import InvalidInput, Unsupported
 from lrdp.figures import AtMost
+
+_ANY_DELTA = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +47,18 @@ class Training:
         """Local steps over all rounds: the unit that is charged."""
         return self.rounds * self.local_steps
 
+    @property
+    def sizes(self) -> PublicSizes:
+        """What a step is taken on, and the rows that it may hold."""
+        return PublicSizes(dataset_size=self.dataset_size, rows=self.batch_size)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
     """One mechanism under one accountant, calibrated to the budget."""
 
     accountant: Accountant
-    mechanism: SampledGaussian
+    mechanism: SizedGaussian
     spent: PrivacySpent
     one_round: PrivacySpent
     rounds_affordable: int
@@ -65,7 +66,7 @@ class Option:
 
     def __post_init__(self) -> None:
         limits.derived_from("accountant", self.accountant, Accountant)  # type: ignore[type-abstract]
-        limits.derived_from("mechanism", self.mechanism, SampledGaussian)
+        limits.derived_from("mechanism", self.mechanism, SizedGaussian)
         for name in ("spent", "one_round"):
             limits.made_by(name, getattr(self, name), PrivacySpent)
         for name in ("rounds_affordable", "rounds_at_equal_noise"):
@@ -121,7 +122,7 @@ class Plan:
             why += f" It holds for {best.mechanism.scope}."
         return why
 
-    def at_equal_noise(self, option: Option) -> SampledGaussian:
+    def at_equal_noise(self, option: Option) -> SizedGaussian:
         """``option``'s mechanism with as much noise on the mean as the paper's: what remains to differ is ε."""
         return _with_noise_on_mean(option.mechanism, self.options[0].mechanism.noise_on_mean)
 
@@ -129,49 +130,60 @@ class Plan:
 class PlanRecipe(NamedTuple):
     """A kind of step, and who counts it."""
 
-    kind: type[SampledGaussian]
+    kind: type[SizedGaussian]
     accountant: Accountant
 
-    def calibrated(self, training: Training) -> Calibrated[SampledGaussian]:
+    def calibrated(self, training: Training) -> Calibrated[SizedGaussian]:
         """The step of this kind with the least noise on the mean that keeps the training's budget over its steps."""
-        fit = _under_a_cap if self.kind is TruncatedPoissonGaussian else self._at_full_size
-        return fit(limits.made_by("training", training, Training), self.accountant)
+        sizes = limits.made_by("training", training, Training).sizes
+        batches, drawing = self.kind.batch_sizes(sizes), partial(self.kind.drawing, sizes=sizes)
+        if len(batches) == 1:
+            return least_noise(drawing(batches[0]), training.steps, training.budget, self.accountant)
+        return quietest_batch(drawing, batches[-1], training.steps, training.budget, self.accountant)
 
-    def _at_full_size(self, training: Training, accountant: Accountant) -> Calibrated[SampledGaussian]:
-        mechanism = self.kind(dataset_size=training.dataset_size, batch_size=training.batch_size, noise_multiplier=1.0)
-        return least_noise(mechanism, training.steps, training.budget, accountant)
-
-
-def _under_a_cap(training: Training, accountant: Accountant) -> Calibrated[SampledGaussian]:
-    """The memory that the batch takes is the cap; the expected batch is whatever is quietest below it."""
-
-    def with_batch(batch_size: int) -> SampledGaussian:
-        return TruncatedPoissonGaussian(
-            dataset_size=training.dataset_size,
-            batch_size=batch_size,
-            cap=training.batch_size,
-            noise_multiplier=1.0,
-        )
-
-    return quietest_batch(with_batch, training.batch_size, training.steps, training.budget, accountant)
+    def has_bound(self, sizes: PublicSizes) -> bool:
+        """Whether this accountant has an answer for steps of this kind."""
+        step = self.kind.drawing(self.kind.batch_sizes(sizes)[-1], sizes)
+        try:
+            step.dominating_pair(self.accountant.adjacency)
+            if isinstance(self.accountant, RenyiAccountant):
+                self.accountant.epsilon({step: 1}, _ANY_DELTA)
+        except Unsupported:
+            return False
+        return True
 
 
-def recipes() -> tuple[PlanRecipe, ...]:
-    """What a plan compares, in the order it is shown."""
-    usual, replace_one = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
-    exact, pld = RenyiAccountant(adjacency=usual), PldAccountant(adjacency=usual)
-    return (
-        PlanRecipe(FixedSizeGaussian, exact),
-        PlanRecipe(FixedSizeGaussian, TaylorAccountant(adjacency=usual)),
-        PlanRecipe(FixedSizeGaussian, pld),
-        PlanRecipe(FixedSizeGaussian, RenyiAccountant(adjacency=replace_one)),
-        PlanRecipe(FixedSizeGaussian, PldAccountant(adjacency=replace_one)),
-        PlanRecipe(FixedSizeWithReplacementGaussian, pld),
-        PlanRecipe(TruncatedPoissonGaussian, exact),
-        PlanRecipe(TruncatedPoissonGaussian, pld),
-        PlanRecipe(PoissonGaussian, exact),
-        PlanRecipe(PoissonGaussian, pld),
+def recipes(training: Training) -> tuple[PlanRecipe, ...]:
+    """What a plan compares at equal rows, in the order it is shown.
+
+    Every kind whose steps fit into the rows, by every accountant that has a bound for it; and the paper's own series
+    for the paper's own mechanism.
+    """
+    sizes = limits.made_by("training", training, Training).sizes
+    found = [PlanRecipe(kind, each) for kind in trained_kinds() for each in _accountants(kind)]
+    return tuple(
+        recipe
+        for recipe in found
+        if max(recipe.kind.batch_sizes(sizes), default=sizes.dataset_size) <= training.batch_size
+        and recipe.has_bound(sizes)
     )
+
+
+def trained_kinds() -> list[type[SizedGaussian]]:
+    """What can be planned with: whatever says what a step of it holds."""
+    return [kind for kind in MECHANISMS.values() if issubclass(kind, SizedGaussian)]
+
+
+def _accountants(kind: type[SizedGaussian]) -> list[Accountant]:
+    usual, replace_one = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
+    series = [TaylorAccountant(adjacency=usual)] if kind is FixedSizeGaussian else []
+    return [
+        RenyiAccountant(adjacency=usual),
+        *series,
+        PldAccountant(adjacency=usual),
+        RenyiAccountant(adjacency=replace_one),
+        PldAccountant(adjacency=replace_one),
+    ]
 
 
 def options(training: Training) -> Iterator[Option]:
@@ -181,7 +193,7 @@ def options(training: Training) -> Iterator[Option]:
 
 def _calibrated(training: Training) -> Iterator[Option]:
     reference: float | None = None
-    for recipe in recipes():
+    for recipe in recipes(training):
         accountant, calibrated = recipe.accountant, recipe.calibrated(training)
         mechanism = calibrated.mechanism
         reference = reference or mechanism.noise_on_mean
@@ -196,5 +208,5 @@ def _calibrated(training: Training) -> Iterator[Option]:
         )
 
 
-def _with_noise_on_mean(mechanism: SampledGaussian, noise_on_mean: float) -> SampledGaussian:
-    return mechanism.with_noise(noise_on_mean * mechanism.batch_size)
+def _with_noise_on_mean(mechanism: SizedGaussian, noise_on_mean: float) -> SizedGaussian:
+    return mechanism.with_noise(noise_on_mean * mechanism.normaliser)

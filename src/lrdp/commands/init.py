@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp.accounting import Budget, FixedSizeGaussian, SampledGaussian, Training, TruncatedPoissonGaussian
+from lrdp.accounting import MECHANISMS, Budget, FixedSizeGaussian, SizedGaussian, Training
 from lrdp.commands.accounting import ClientName, UnitName
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import Folder
@@ -29,11 +29,10 @@ from lrdp.ledger import (
 _USUAL_ROUNDS: Final = 50
 
 
-class Sampling(StrEnum):
-    """``--mechanism``: what a policy can state."""
-
-    FIXED_SIZE = FixedSizeGaussian.name
-    TRUNCATED_POISSON = TruncatedPoissonGaussian.name
+_KINDS: Final = {name: kind for name, kind in MECHANISMS.items() if kind.bounds and issubclass(kind, SizedGaussian)}
+Sampling: Final[Any] = StrEnum("Sampling", [(name, name) for name in _KINDS])
+"""``--mechanism``: what a policy can state."""
+_USUAL_KIND: Final = Sampling(FixedSizeGaussian.name)
 
 
 def init(
@@ -48,8 +47,8 @@ def init(
         typer.Option(
             "--dataset-size",
             "-n",
-            help="A public bound on the number of records: lower for fixed-size, upper for truncated-poisson; with one "
-            "record to spare.",
+            help="A public bound on the number of records: lower for fixed-size, upper for the others; with one record "
+            "to spare.",
         ),
     ] = 5000,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,
@@ -58,10 +57,10 @@ def init(
         typer.Option(help="Rounds that the budget has to last for (default: 50, or what the policy affords)."),
     ] = None,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
-    mechanism: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = Sampling.FIXED_SIZE,
+    mechanism: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = _USUAL_KIND,
     accountant: Annotated[
         BudgetCounting | None,
-        typer.Option(help="rdp counts any step; pld reserves rounds (default: pld for truncated-poisson, else rdp)."),
+        typer.Option(help="rdp counts any step; pld reserves rounds (default: rdp for fixed-size, else pld)."),
     ] = None,
     registry: Annotated[Path | None, typer.Option(help="The consortium's registry, to pin.")] = None,
     server_key: Annotated[
@@ -116,13 +115,8 @@ def init(
     print_record(made, as_json)
 
 
-def _chosen(mechanism: Sampling, accountant: BudgetCounting | None) -> tuple[type[SampledGaussian], BudgetCounting]:
+def _chosen(mechanism: str, accountant: BudgetCounting | None) -> tuple[type[SizedGaussian], BudgetCounting]:
     """The kind of step, and how it is counted: as a plan would recommend unless something else was asked for."""
-    kind, usual = _KINDS[mechanism]
+    kind = _KINDS[mechanism]
+    usual = BudgetCounting.RENYI if kind is FixedSizeGaussian else BudgetCounting.RESERVED
     return kind, accountant or usual
-
-
-_KINDS: Final[dict[Sampling, tuple[type[SampledGaussian], BudgetCounting]]] = {
-    Sampling.FIXED_SIZE: (FixedSizeGaussian, BudgetCounting.RENYI),
-    Sampling.TRUNCATED_POISSON: (TruncatedPoissonGaussian, BudgetCounting.RESERVED),
-}

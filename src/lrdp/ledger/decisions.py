@@ -97,10 +97,10 @@ def _mechanism_objection(policy: Policy, asked: Mechanism) -> Objection | None:
         return None
     if field not in costliest.bounds:
         return Refusal.SAMPLING, _broken(policy, "mechanism.sampling", f"{asked.name} sampling", costliest.name)
-    key, side = costliest.bounds[field]
+    bound = costliest.bounds[field]
     refusal, words = _FIELDS.get(field, (Refusal.SAMPLING, field))
-    what, allowed = f"{words} {getattr(asked, field)}", f"{side.value} {getattr(costliest, field)}"
-    return refusal, _broken(policy, f"mechanism.{key}", what, allowed)
+    what, allowed = f"{words} {getattr(asked, field)}", f"{bound.side.value} {getattr(costliest, field)}"
+    return refusal, _broken(policy, f"mechanism.{bound.key}", what, allowed)
 
 
 _FIELDS: Final = {

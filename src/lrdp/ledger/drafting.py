@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ from lrdp.accounting import (
     PlanRecipe,
     PldAccountant,
     RenyiAccountant,
-    SampledGaussian,
+    SizedGaussian,
     Training,
 )
 from lrdp.errors import InvalidInput
@@ -40,7 +41,9 @@ per_run_epsilon = {epsilon!r}
 accountant = "{counting}"
 
 [mechanism]
-{sampling}# The longest gradient that one record may contribute.
+{sampling}
+{sizes}
+# The longest gradient that one record may contribute.
 clip_norm = 1.0
 # The shortest that a server may ask to cut it to: a smaller one would spend the budget on updates that say nothing.
 min_clip_norm = 0.1
@@ -48,8 +51,8 @@ min_clip_norm = 0.1
 min_noise_multiplier = {noise}
 # The most local steps in one round. Every step is charged.
 max_steps_per_round = {local_steps}
-{size}
-[model]
+
+{execution}[model]
 # Larger messages are refused before they are decoded, and so are weights that are not finite or beyond this.
 max_bytes = 200_000_000
 max_abs_weight = 1e4
@@ -64,35 +67,12 @@ metrics = []
 # module = "package.module:name"
 """
 
-_SAMPLING: Final = {
-    "fixed-size": """\
-# Batches of constant size: memory is constant. "truncated-poisson" also needs cap, and max_dataset_size below.
-sampling = "fixed-size"
-# The largest batch. Smaller ones cost less.
-batch_size = {step.batch_size}
-""",
-    "truncated-poisson": """\
-# Every record is drawn by chance, batches are cut at cap and padded to it: memory is constant. "fixed-size" has no cap,
-# and min_dataset_size in place of max_dataset_size.
-sampling = "truncated-poisson"
-# The largest batch that is expected. Smaller ones cost less.
-batch_size = {step.batch_size}
-# The rows of every batch, padding among them. A request must name exactly this one: a smaller cap costs more.
-cap = {step.cap}
-""",
-}
-_SIZE: Final = {
-    "fixed-size": """\
-# A public lower bound of the number of records: what is charged depends on it, never on the true number. State one
-# that leaves a record to spare: whether training starts must not depend on a single record.
-min_dataset_size = {step.dataset_size}
-""",
-    "truncated-poisson": """\
-# A public upper bound of the number of records: what is charged depends on it, never on the true number. State one
-# that leaves a record to spare: whether training starts must not depend on a single record.
-max_dataset_size = {step.dataset_size}
-""",
-}
+_EXECUTION: Final = """\
+[execution]
+# The most rows of a step that are computed at a time: memory follows from it, and no figure and no update does.
+micro_batch = {micro_batch}
+
+"""
 
 _PEERS: Final = """\
 [peers]
@@ -118,15 +98,14 @@ class PolicyDraft:
 
     holder: Holder
     training: Training
-    step: SampledGaussian
+    step: SizedGaussian
     counting: BudgetCounting
     peers: PeersRule = NOBODY
 
     def __post_init__(self) -> None:
-        if self.step.name not in _SAMPLING:
+        if not self.step.bounds:
             raise InvalidInput(
-                f"a policy states a step of {' or '.join(_SAMPLING)}, got {self.step.name}: only these have a constant "
-                f"memory and a sound bound.",
+                f"a policy cannot state a step of {self.step.name}: it has no constant memory or no sound bound.",
                 field="step",
             )
 
@@ -140,8 +119,13 @@ class PolicyDraft:
             epsilon=training.budget.epsilon,
             delta=training.budget.delta,
             counting=self.counting.value,
-            sampling=_SAMPLING[step.name].format(step=step),
-            size=_SIZE[step.name].format(step=step),
+            sampling=_line(step.about, "sampling", f'"{step.name}"'),
+            sizes="\n".join(
+                _line(bound.why, bound.key, getattr(step, field))
+                for field, bound in step.bounds.items()
+                if field != "noise_multiplier"
+            ),
+            execution=self._execution(),
             rounds=training.rounds,
             local_steps=training.local_steps,
             # Whole: rounded to either side it would afford other rounds than were promised.
@@ -149,12 +133,22 @@ class PolicyDraft:
             peers=peers_lines(self.peers),
         )
 
+    def _execution(self) -> str:
+        """Nothing, where a step has no more rows than may be held at a time."""
+        most = self.training.batch_size
+        return "" if self.step.rows is None or self.step.rows <= most else _EXECUTION.format(micro_batch=most)
+
+
+def _line(why: str, key: str, value: object) -> str:
+    """One line of the file under its comment."""
+    return "\n".join([*textwrap.wrap(why, width=120, initial_indent="# ", subsequent_indent="# "), f"{key} = {value}"])
+
 
 def draft(
     holder: Holder,
     training: Training,
     peers: PeersRule = NOBODY,
-    kind: type[SampledGaussian] = FixedSizeGaussian,
+    kind: type[SizedGaussian] = FixedSizeGaussian,
     counting: BudgetCounting = BudgetCounting.RENYI,
 ) -> PolicyDraft:
     """A policy that keeps the training's budget exactly, by the step of a kind with the least noise on the mean."""

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Final
 
 from lrdp import limits
-from lrdp.accounting import Adjacency, Budget, SampledGaussian
+from lrdp.accounting import Adjacency, Budget, SizedGaussian
 from lrdp.errors import InvalidInput
 from lrdp.ledger.request import check_digest
 
@@ -77,7 +77,7 @@ class MechanismRule:
     name (docs/accounting.md, *Costlier and cheaper steps*).
     """
 
-    costliest: SampledGaussian
+    costliest: SizedGaussian
     clip_norm: float
     min_clip_norm: float
     max_steps_per_round: int
@@ -85,7 +85,7 @@ class MechanismRule:
     def __post_init__(self) -> None:
         limits.keep(
             self,
-            costliest=limits.derived_from("costliest", self.costliest, SampledGaussian),
+            costliest=limits.derived_from("costliest", self.costliest, SizedGaussian),
             clip_norm=limits.positive("clip_norm", self.clip_norm, "it bounds what one record can add"),
             min_clip_norm=limits.positive(
                 "min_clip_norm", self.min_clip_norm, "a step that moves nothing is paid for all the same"
@@ -171,6 +171,8 @@ class Policy:
     lines: Mapping[str, int] = field(repr=False)
     task: str = ""
     """Where a guard finds the client's own model, data set and loss, as ``package.module:name``; empty for none."""
+    micro_batch: int | None = None
+    """The most rows of a step that are computed at a time; without it that is the task's own matter."""
 
     def __post_init__(self) -> None:
         for name, kind in (
@@ -181,6 +183,9 @@ class Policy:
             ("peers", PeersRule),
         ):
             limits.made_by(name, getattr(self, name), kind)
+        if self.micro_batch is not None:
+            rows = limits.whole("micro_batch", self.micro_batch, 1, "a pass has at least one row")
+            limits.keep(self, micro_batch=rows)
 
     @property
     def digest(self) -> str:

@@ -4,7 +4,7 @@ Some may be left out, and then the strictest rule holds, but for ``per_run_epsil
 all that is left. Without ``accountant`` a Rényi order counts. Without ``min_clip_norm`` no clip norm but the policy's
 own is taken. ``server_keys``, ``min_roster``
 and ``retries`` come together; without them no session is joined, and every ledger that holds an older policy is still
-read. ``[task]`` is for guards alone.
+read. ``[task]`` is for guards alone, and without ``[execution]`` the task says how many rows it takes at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lrdp import files
-from lrdp.accounting import MECHANISMS, Adjacency, Budget, SampledGaussian
+from lrdp.accounting import MECHANISMS, Adjacency, Budget, SizedGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
 from lrdp.ledger.policy import BudgetCounting, BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
 from lrdp.ledger.refusals import Refusal
@@ -54,18 +54,17 @@ def parse_policy(text: str, source: str) -> Policy:
         InvalidInput: naming the line, for anything unknown, missing, of another type or outside its limits.
     """
     reader = _Reader(source=source, tables=read_toml(text, source), lines=_lines(text))
-    policy = Policy(
-        identity=_identity(reader),
-        budget=_budget(reader),
-        mechanism=_mechanism(reader),
-        model=_model(reader),
-        peers=_peers(reader),
-        metrics=tuple(reader.get("release.metrics", list)),
-        text=text,
-        source=source,
-        lines=reader.lines,
-        task=_task(reader),
-    )
+    rules: dict[str, Any] = {
+        "identity": _identity(reader),
+        "budget": _budget(reader),
+        "mechanism": _mechanism(reader),
+        "model": _model(reader),
+        "peers": _peers(reader),
+        "metrics": tuple(reader.get("release.metrics", list)),
+        "task": _task(reader),
+        "micro_batch": reader.get("execution.micro_batch", int) if "execution" in reader.tables else None,
+    }
+    policy = reader.checked("execution", lambda: Policy(**rules, text=text, source=source, lines=reader.lines))
     reader.refuse_unknown()
     return policy
 
@@ -179,7 +178,7 @@ def _budget(reader: _Reader) -> BudgetRule:
 
 
 def _mechanism(reader: _Reader) -> MechanismRule:
-    kinds = {name: kind for name, kind in MECHANISMS.items() if kind.bounds and issubclass(kind, SampledGaussian)}
+    kinds = {name: kind for name, kind in MECHANISMS.items() if kind.bounds and issubclass(kind, SizedGaussian)}
     sampling = reader.get("mechanism.sampling", str)
     if sampling not in kinds:
         raise InvalidInput(

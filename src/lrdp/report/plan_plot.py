@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lrdp.accounting import Option, Plan
+from lrdp.accounting import Mechanism, Option, Plan
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
 
@@ -20,7 +20,9 @@ _COLOURS = {
     "fixed-size-with-replacement": "#56B4E9",
     "truncated-poisson": "#D55E00",
     "poisson": "#555555",
+    "full-batch": "#CC79A7",
 }
+_OTHER = "#009E73"
 _STYLES = {"rdp": "-", "taylor": ":", "pld": "--"}
 
 
@@ -31,6 +33,11 @@ class Curve:
     option: Option
     rounds: tuple[int, ...]
     epsilons: tuple[float, ...]
+
+
+def colour_of(mechanism: Mechanism) -> str:
+    """One for each kind; those that came later share one."""
+    return _COLOURS.get(mechanism.name, _OTHER)
 
 
 def check(path: Path) -> None:
@@ -78,7 +85,7 @@ def draw(plan: Plan, drawn: list[Curve], path: Path) -> bytes:
             curve.rounds,
             curve.epsilons,
             label=option.label,
-            color=_COLOURS[option.mechanism.name],
+            color=colour_of(option.mechanism),
             linestyle=_STYLES[option.accountant.name],
             linewidth=3 if option is plan.recommended else 1.4,
             marker="s" if option.accountant.adjacency.value == "replace-one" else None,

@@ -136,10 +136,14 @@ def _mechanisms(summary: Summary) -> str:
     )
 
 
+_SYMBOLS: Final = {"batch_size": "B", "dataset_size": "n"}
+
+
 def _mechanism(step: Mechanism) -> str:
     words = [f"{step.name} sampling, σ = {step.noise_multiplier}"]
-    sizes = (("batch_size", "B"), ("dataset_size", "n"), ("cap", "cap"))
-    words += [f"{name} = {getattr(step, key)}" for key, name in sizes if hasattr(step, key)]
+    named = [number for number in _SYMBOLS if number in step.numbers]
+    others = [number for number in step.numbers if number not in (*_SYMBOLS, "noise_multiplier")]
+    words += [f"{_SYMBOLS.get(number, number)} = {getattr(step, number)}" for number in (*named, *others)]
     words += [f"q = {AtMost(step.probability)}"] if hasattr(step, "probability") else []
     return ", ".join(words)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -75,3 +75,9 @@ class Execution:
             parse_bytes(self.memory_limit)
         if type(self.read_ahead) is not bool:
             raise InvalidInput(f"read_ahead must be True or False, got {self.read_ahead!r}.")
+
+    def in_passes(self, rows: int) -> Execution:
+        """The same in no more than so many rows at a time; where there is a memory limit, that one decides."""
+        if self.memory_limit is not None and self.micro_batch is None:
+            return self
+        return replace(self, micro_batch=min(rows, self.micro_batch or rows))

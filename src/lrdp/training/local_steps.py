@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lrdp.accounting import SampledGaussian
+from lrdp.accounting import SizedGaussian
 from lrdp.errors import InvalidInput
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.checked_records import records_for
@@ -52,7 +52,7 @@ class Randomness:
 class LocalSteps:
     """A task that passed every check, ready to run."""
 
-    mechanism: SampledGaussian
+    mechanism: SizedGaussian
     task: Task
     engine: Engine
     sampler: Sampler
@@ -114,7 +114,7 @@ class LocalSteps:
             total = totals.pop(parameter, None)
             noisy = torch.zeros_like(parameter).detach() if total is None else total
             noise.add_to(noisy)
-            stepper.step(number, place, noisy.to(parameter.dtype).div_(self.mechanism.batch_size))
+            stepper.step(number, place, noisy.to(parameter.dtype).div_(self.mechanism.normaliser))
 
 
 def _of_size(slots: int, draw: Draw) -> Draw:
@@ -137,7 +137,7 @@ def _finite(delta: Tensor) -> Tensor:
 
 
 @contextmanager
-def prepared(mechanism: SampledGaussian, task: Task) -> Iterator[LocalSteps]:
+def prepared(mechanism: SizedGaussian, task: Task) -> Iterator[LocalSteps]:
     """Everything that can be refused is refused here: nothing has been drawn or charged yet."""
     rows = rows_of(mechanism)
     records = records_for(task.dataset, task.loss)
@@ -170,18 +170,17 @@ def _check_totals(rows: int, dtype: torch.dtype) -> None:
 def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine, ahead: int) -> MemoryPlan:
     """What a step will take; where memory is short, in passes of so many rows that totals need not be wide."""
     given, limit = task.execution.micro_batch, task.execution.memory_limit
-    if given is not None and given > rows:
-        raise InvalidInput(f"micro_batch must be at most the {rows} rows of a step, got {given}.")
+    most = min(given or rows, rows)
     room = None if limit is None or given is not None else parse_bytes(limit)
     footprints = partial(_footprint, checked, task, engine, ahead)
     narrow = footprints(wide=False)
-    plan = choose(narrow, given or rows, room)
+    plan = choose(narrow, most, room)
     least = plan.micro_batch if room is None else 1
     for micro_batch in range(plan.micro_batch, least - 1, -1):
         additions = -(-rows // micro_batch) * additions_of(micro_batch, checked.least_meeting)
         if can_add_up(rows, additions, engine.dtype, engine.dtype):
             return replace(plan, micro_batch=micro_batch, peak_bytes=narrow.at(micro_batch))
-    return choose(footprints(wide=True), given or rows, room)
+    return choose(footprints(wide=True), most, room)
 
 
 def _footprint(checked: CheckedGradients, task: Task, engine: Engine, ahead: int, *, wide: bool) -> Footprint:

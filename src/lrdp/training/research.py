@@ -10,12 +10,12 @@ import json
 from hashlib import sha256
 
 from lrdp import limits
-from lrdp.accounting import SampledGaussian
+from lrdp.accounting import SizedGaussian
 from lrdp.ledger import Receipt
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.task import Task
-from lrdp.training.update import Update, check_charged, from_system, sampled
+from lrdp.training.update import Update, check_charged, from_system, sized
 
 
 def seeded_randomness(seed: int, client: int, number: int) -> Randomness:
@@ -28,7 +28,7 @@ def seeded_randomness(seed: int, client: int, number: int) -> Randomness:
 
 
 def unaccounted_private_update(
-    mechanism: SampledGaussian, steps: int, task: Task, randomness: Randomness | None = None
+    mechanism: SizedGaussian, steps: int, task: Task, randomness: Randomness | None = None
 ) -> Update:
     """The update of so many local steps, without ledger or budget: whoever calls it accounts for every call.
 
@@ -48,13 +48,13 @@ def unaccounted_private_update(
     {'weight': (3, 4), 'bias': (3,)}
     """
     steps = limits.whole("steps", steps, 1, "an update takes at least one step")
-    with prepared(sampled(mechanism), task) as ready:
+    with prepared(sized(mechanism), task) as ready:
         return Update(ready.run(steps, randomness or from_system()), steps)
 
 
 def seeded_update(receipt: Receipt, task: Task, randomness: Randomness) -> Update:
     """What a paid update would be with this randomness: charged in full, and as private as the key is secret."""
     check_charged(receipt, task)
-    with prepared(sampled(receipt.mechanism), task) as ready:
+    with prepared(sized(receipt.mechanism), task) as ready:
         receipt.redeem()
         return Update(ready.run(receipt.steps, randomness), receipt.steps)

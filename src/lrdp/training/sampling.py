@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lrdp.accounting import FixedSizeGaussian, Mechanism, SampledGaussian, TruncatedPoissonGaussian
+from lrdp.accounting import FixedSizeGaussian, FullBatchGaussian, Mechanism, SizedGaussian, TruncatedPoissonGaussian
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.keystream import Keystream
 
@@ -85,18 +85,43 @@ class TruncatedPoissonSampler:
         return Draw(placed(chosen, cap, own))
 
 
+class FullBatchSampler:
+    """Every record, each in a slot of its own among ``dataset_size``.
+
+    Guarantees: placing the records of a data set and emptying one slot is placing those of the neighbour without that
+    record, so one slot differs and nobody else moves.
+    """
+
+    def __init__(self, mechanism: FullBatchGaussian, records: int) -> None:
+        if not 1 <= records <= mechanism.dataset_size:
+            raise InvalidInput(
+                f"dataset must hold 1 to dataset_size={mechanism.dataset_size} records, got {records}: with more, some "
+                f"would have no row; account with a larger dataset_size."
+            )
+        self._slots, self._records = mechanism.dataset_size, records
+
+    def draw(self, stream: Keystream) -> Draw:
+        """All of them, in a new order."""
+        return Draw(placed(np.arange(self._records, dtype=np.int64), self._slots, stream))
+
+
 _SAMPLERS: dict[type[Mechanism], Callable[[Any, int], Sampler]] = {
     FixedSizeGaussian: FixedSizeSampler,
     TruncatedPoissonGaussian: TruncatedPoissonSampler,
+    FullBatchGaussian: FullBatchSampler,
 }
+
+
+def samplers() -> str:
+    """What can be trained with, by name."""
+    return " or ".join(sorted(known.name for known in _SAMPLERS))
 
 
 def sampler_for(mechanism: Mechanism, records: int) -> Sampler:
     """The sampler of ``mechanism`` over so many records, or a refusal where they do not fit."""
     found = _SAMPLERS.get(type(mechanism))
     if found is None:
-        names = " or ".join(sorted(known.name for known in _SAMPLERS))
-        raise Unsupported(f"{mechanism.name} sampling does not train in constant memory here: use {names}.")
+        raise Unsupported(f"{mechanism.name} sampling does not train in constant memory here: use {samplers()}.")
     return found(mechanism, records)
 
 
@@ -116,12 +141,10 @@ def check_room(mechanism: Mechanism, records: int) -> None:
             ) from None
 
 
-def rows_of(mechanism: SampledGaussian) -> int:
+def rows_of(mechanism: SizedGaussian) -> int:
     """Rows in memory in every step; refused where that varies."""
     if mechanism.rows is None:
-        raise Unsupported(
-            f"{mechanism.name} sampling has no bound on a step's rows: use fixed-size or truncated-poisson."
-        )
+        raise Unsupported(f"{mechanism.name} sampling has no bound on a step's rows: use {samplers()}.")
     return mechanism.rows
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lrdp.accounting import Mechanism, SampledGaussian
+from lrdp.accounting import Mechanism, SizedGaussian
 from lrdp.errors import InvalidInput, ReceiptRefused, Unsupported
 from lrdp.ledger import Receipt
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.memory import MemoryPlan
+from lrdp.training.sampling import samplers
 from lrdp.training.task import Task
 
 
@@ -32,7 +33,7 @@ def private_update(receipt: Receipt, task: Task) -> Update:
     can be refused is refused before the receipt is redeemed, and so before anything is drawn.
     """
     check_charged(receipt, task)
-    with prepared(sampled(receipt.mechanism), task) as ready:
+    with prepared(sized(receipt.mechanism), task) as ready:
         receipt.redeem()
         return Update(ready.run(receipt.steps, from_system()), receipt.steps)
 
@@ -48,23 +49,24 @@ def check_charged(receipt: Receipt, task: Task) -> None:
         )
 
 
-def memory_plan(mechanism: SampledGaussian, task: Task) -> MemoryPlan:
+def memory_plan(mechanism: SizedGaussian, task: Task) -> MemoryPlan:
     """What a step will take, and in how many rows at a time it will run; nothing is trained."""
-    with prepared(sampled(mechanism), task) as ready:
+    with prepared(sized(mechanism), task) as ready:
         return ready.memory
 
 
 def check_gradients(mechanism: Mechanism, task: Task) -> CheckedGradients:
     """Refuse now whatever an update would be refused for; kept as ``Task.checked``, the result saves the search."""
-    with prepared(sampled(mechanism), task) as ready:
+    with prepared(sized(mechanism), task) as ready:
         return ready.checked
 
 
-def sampled(mechanism: Mechanism) -> SampledGaussian:
-    """The mechanism, if its steps draw batches."""
-    if not isinstance(mechanism, SampledGaussian):
+def sized(mechanism: Mechanism) -> SizedGaussian:
+    """The mechanism, if it says how many rows a step may have."""
+    if not isinstance(mechanism, SizedGaussian):
         raise Unsupported(
-            f"{mechanism.name} reads the whole data set in every step: use fixed-size or truncated-poisson."
+            f"{mechanism.name} steps have no public bound on the data set's size, and so none on their rows: use "
+            f"{samplers()}."
         )
     return mechanism
 

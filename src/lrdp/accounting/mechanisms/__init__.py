@@ -10,10 +10,12 @@ from typing import Final
 
 from lrdp.accounting.mechanisms.base import CLIP_HEADROOM, Adjacency, Bound, Displacement, Mechanism, Side
 from lrdp.accounting.mechanisms.fixed_size import FixedSizeGaussian
+from lrdp.accounting.mechanisms.full_batch import FullBatchGaussian
 from lrdp.accounting.mechanisms.gaussian import Gaussian
 from lrdp.accounting.mechanisms.joining import costliest_of
 from lrdp.accounting.mechanisms.poisson import PoissonGaussian
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
+from lrdp.accounting.mechanisms.sized import PublicSizes, SizedGaussian
 from lrdp.accounting.mechanisms.truncated_poisson import TruncatedPoissonGaussian
 from lrdp.accounting.mechanisms.with_replacement import FixedSizeWithReplacementGaussian
 
@@ -22,12 +24,13 @@ MECHANISMS: Final[dict[str, type[Mechanism]]] = {
     for kind in (
         FixedSizeGaussian,
         FixedSizeWithReplacementGaussian,
-        Gaussian,
-        PoissonGaussian,
         TruncatedPoissonGaussian,
+        PoissonGaussian,
+        FullBatchGaussian,
+        Gaussian,
     )
 }
-"""Every mechanism that a ledger can hold, by its name."""
+"""Every mechanism that a ledger can hold, by its name, in the order in which people are shown them."""
 
 __all__ = [
     "CLIP_HEADROOM",
@@ -37,11 +40,14 @@ __all__ = [
     "Displacement",
     "FixedSizeGaussian",
     "FixedSizeWithReplacementGaussian",
+    "FullBatchGaussian",
     "Gaussian",
     "Mechanism",
     "PoissonGaussian",
+    "PublicSizes",
     "SampledGaussian",
     "Side",
+    "SizedGaussian",
     "TruncatedPoissonGaussian",
     "costliest_of",
 ]

@@ -41,10 +41,11 @@ _COMPARE: Final = {Side.ABOVE: operator.ge, Side.BELOW: operator.le, Side.SAME: 
 
 
 class Bound(NamedTuple):
-    """The key under which a policy states a field, and the side of it on which a request may be."""
+    """The key under which a policy states a field, the side of it on which a request may be, and why: its comment."""
 
     key: str
     side: Side
+    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +68,11 @@ class Mechanism:
     anything is another mechanism. Derive new ones from this class, and prove their pair.
 
     ``numbers`` are its fields and their types. ``bounds`` say for each of them what a policy allows around the step
-    that it states; where there are none, no policy may name this kind.
+    that it states; where there are none, no policy may name this kind. ``about`` is what a policy says of the kind.
     """
 
     name: ClassVar[str]
+    about: ClassVar[str] = ""
     numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {"noise_multiplier": float}
     bounds: ClassVar[Mapping[str, Bound]] = {}
     noise_multiplier: float

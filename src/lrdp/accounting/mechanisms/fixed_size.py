@@ -25,11 +25,19 @@ class FixedSizeGaussian(SampledGaussian):
     """
 
     name: ClassVar[str] = "fixed-size"
+    about: ClassVar[str] = (
+        'Batches of constant size: memory is constant. "truncated-poisson" also needs cap, and max_dataset_size below.'
+    )
     bounds: ClassVar[Mapping[str, Bound]] = {
         "noise_multiplier": Bound("min_noise_multiplier", Side.ABOVE),
-        "batch_size": Bound("batch_size", Side.BELOW),
+        "batch_size": Bound("batch_size", Side.BELOW, "The largest batch. Smaller ones cost less."),
         # Counted as smaller, a record is drawn more often, and costs more.
-        "dataset_size": Bound("min_dataset_size", Side.SAME),
+        "dataset_size": Bound(
+            "min_dataset_size",
+            Side.SAME,
+            "A public lower bound of the number of records: what is charged depends on it, never on the true number. "
+            "State one that leaves a record to spare: whether training starts must not depend on a single record.",
+        ),
     }
 
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:

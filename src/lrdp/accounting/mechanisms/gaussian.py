@@ -1,4 +1,4 @@
-"""The whole data set in every step."""
+"""The plain Gaussian mechanism, without a bound on the data set: what stands for several kinds in a ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Mechanism):
-    """The whole data set in every step: the plain Gaussian mechanism."""
+    """The whole data set in every step, whatever its size: the plain Gaussian mechanism.
+
+    It says what a step costs, and not in how many rows it is computed: to train, take :class:`FullBatchGaussian`.
+    """
 
     name: ClassVar[str] = "gaussian"
 

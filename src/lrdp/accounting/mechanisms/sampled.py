@@ -4,32 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from lrdp import limits
-from lrdp.accounting.mechanisms.base import Adjacency, Displacement, Mechanism
+from lrdp.accounting.mechanisms.base import Adjacency, Displacement
+from lrdp.accounting.mechanisms.sized import PublicSizes, SizedGaussian
 from lrdp.errors import InvalidInput, Unsupported
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledGaussian(Mechanism):
+class SampledGaussian(SizedGaussian):
     """A batch drawn anew in every step, independently of all others."""
 
-    numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {
-        **Mechanism.numbers,
-        "dataset_size": int,
-        "batch_size": int,
-    }
-    dataset_size: int
+    numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {**SizedGaussian.numbers, "batch_size": int}
     batch_size: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits.keep(
-            self,
-            batch_size=limits.whole("batch_size", self.batch_size, 1, "an empty batch trains nothing"),
-            dataset_size=limits.whole("dataset_size", self.dataset_size, 2, "a batch must leave a record out"),
-        )
+        limits.keep(self, batch_size=limits.whole("batch_size", self.batch_size, 1, "an empty batch trains nothing"))
         if not self.batch_size < self.dataset_size:
             raise InvalidInput(
                 f"batch_size must be below dataset_size={self.dataset_size}, got {self.batch_size}: the theorem holds "
@@ -37,20 +29,30 @@ class SampledGaussian(Mechanism):
                 field="batch_size",
             )
 
+    @classmethod
+    def batch_sizes(cls, sizes: PublicSizes) -> range:
+        """As many records as rows; where those are free, any number that leaves one out."""
+        return range(1, sizes.dataset_size) if sizes.rows is None else range(sizes.rows, sizes.rows + 1)
+
+    @classmethod
+    def drawing(cls, batch_size: int, sizes: PublicSizes) -> Self:
+        """There is nothing else to choose."""
+        return cls(dataset_size=sizes.dataset_size, batch_size=batch_size, noise_multiplier=1.0)
+
     @property
     def probability(self) -> float:
         """q: how likely a given record is to be drawn."""
         return self.batch_size / self.dataset_size
 
     @property
-    def rows(self) -> int | None:
-        """Rows held in memory in every step; None where that varies from step to step."""
+    def normaliser(self) -> int:
+        """The batch size, or what is expected of it."""
         return self.batch_size
 
     @property
-    def noise_on_mean(self) -> float:
-        """Standard deviation of the noise on the mean gradient, over the clip norm."""
-        return self.noise_multiplier / self.batch_size
+    def rows(self) -> int | None:
+        """Rows held in memory in every step; None where that varies from step to step."""
+        return self.batch_size
 
     @property
     def scope(self) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from lrdp import limits
 from lrdp.accounting.mechanisms.base import Adjacency, Bound, Displacement, Side
 from lrdp.accounting.mechanisms.cut_batches import cuts, filled
 from lrdp.accounting.mechanisms.rows_drawn import among_draws
 from lrdp.accounting.mechanisms.sampled import SampledGaussian
+from lrdp.accounting.mechanisms.sized import PublicSizes
 from lrdp.accounting.mixed_pairs import MixedPair
 from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
 from lrdp.errors import InvalidInput
+
+_GENEROUS = 5.0  # spreads of a batch's size above what is expected: a larger one is drawn once in 3 million steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +33,26 @@ class TruncatedPoissonGaussian(SampledGaussian):
 
     name: ClassVar[str] = "truncated-poisson"
     numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {**SampledGaussian.numbers, "cap": int}
+    about: ClassVar[str] = (
+        "Every record is drawn by chance, batches are cut at cap and padded to it: memory is constant. "
+        '"fixed-size" has no cap, and min_dataset_size in place of max_dataset_size.'
+    )
     bounds: ClassVar[Mapping[str, Bound]] = {
         "noise_multiplier": Bound("min_noise_multiplier", Side.ABOVE),
-        "batch_size": Bound("batch_size", Side.BELOW),
+        "batch_size": Bound("batch_size", Side.BELOW, "The largest batch that is expected. Smaller ones cost less."),
         # A smaller cap costs more, not less.
-        "cap": Bound("cap", Side.SAME),
-        "dataset_size": Bound("max_dataset_size", Side.SAME),
+        "cap": Bound(
+            "cap",
+            Side.SAME,
+            "The rows of every batch, padding among them. A request must name exactly this one: a smaller cap costs "
+            "more.",
+        ),
+        "dataset_size": Bound(
+            "max_dataset_size",
+            Side.SAME,
+            "A public upper bound of the number of records: what is charged depends on it, never on the true number. "
+            "State one that leaves a record to spare: whether training starts must not depend on a single record.",
+        ),
     }
     cap: int
 
@@ -47,6 +65,19 @@ class TruncatedPoissonGaussian(SampledGaussian):
                 f"be cut, and the bound would be worse than that of fixed-size sampling.",
                 field="cap",
             )
+
+    @classmethod
+    def batch_sizes(cls, sizes: PublicSizes) -> range:
+        """Up to the cap, or up to what leaves a record out."""
+        return range(1, sizes.dataset_size if sizes.rows is None else sizes.rows + 1)
+
+    @classmethod
+    def drawing(cls, batch_size: int, sizes: PublicSizes) -> Self:
+        """Cut at ``rows``; or so far above what is expected that next to no batch is ever cut."""
+        spread = math.sqrt(batch_size * (1 - batch_size / sizes.dataset_size))
+        generous = min(sizes.dataset_size, math.ceil(batch_size + _GENEROUS * spread))
+        cap = generous if sizes.rows is None else sizes.rows
+        return cls(dataset_size=sizes.dataset_size, batch_size=batch_size, cap=cap, noise_multiplier=1.0)
 
     @property
     def rows(self) -> int | None:

@@ -87,6 +87,7 @@ class Workbench:
         self._sizes: tuple[str, int] | None = None
         self._rehearsed = ""
         self._checked: CheckedGradients | None = None
+        self._most_rows: int | None = None
 
     @cached_property
     def model(self) -> nn.Module:
@@ -136,6 +137,7 @@ class Workbench:
         if policy.digest != self._rehearsed:
             rule = policy.mechanism
             constants = PublicConstants(clip_norm=rule.clip_norm, optimiser=self._task.optimiser)
+            self._most_rows = policy.micro_batch
             self._checked = check_gradients(rule.costliest, self.with_constants(constants))
             self._rehearsed = policy.digest
 
@@ -153,13 +155,16 @@ class Workbench:
         return self.with_constants(constants)
 
     def with_constants(self, constants: PublicConstants) -> Task:
-        """What is trained with these public values."""
+        """What is trained with these public values, in passes of as many rows as the policy allows."""
+        execution = self._task.execution
+        if self._most_rows is not None:
+            execution = execution.in_passes(self._most_rows)
         return Task(
             model=self.model,
             dataset=self.records,
             loss=self._task.loss,
             constants=constants,
-            execution=self._task.execution,
+            execution=execution,
             probes=self._task.probes,
             checked=self._checked,
         )

@@ -1,0 +1,191 @@
+"""``lrdp plan``: how to spend a budget, before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.progress import track
+
+from lrdp.accounting import (
+    LEAST_STEPS,
+    Accountant,
+    Budget,
+    Frontier,
+    Plan,
+    PldAccountant,
+    SizedGaussian,
+    Training,
+    TrainingAim,
+    baselines,
+    calibrated,
+    finals,
+    kept,
+    options,
+    recipes,
+    trials,
+)
+from lrdp.commands.accounting import ClientName, DatasetSize, Delta, Epsilon, UnitName
+from lrdp.commands.output import AsJson, print_json, print_line, say, screen
+from lrdp.commands.paths import replace, write_new
+from lrdp.errors import InvalidInput
+from lrdp.integrity import keys
+from lrdp.ledger import BudgetCounting, Holder, PolicyDraft, parse_policy, promised
+from lrdp.report import frontier_plot, frontier_table, plan_plot, plan_table, starting_values
+
+Item = TypeVar("Item")
+_USUAL_ROWS = 32
+
+
+def plan(
+    dataset_size: DatasetSize,
+    epsilon: Epsilon,
+    delta: Delta,
+    passes: Annotated[float | None, typer.Option(help="Passes over the data (epochs): search batch and steps.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="Rows that are computed at a time, with --passes: memory.  [default: 32]")
+    ] = None,
+    least_steps: Annotated[
+        int | None, typer.Option(help=f"Steps that the optimiser needs, with --passes.  [default: {LEAST_STEPS}]")
+    ] = None,
+    local_steps: Annotated[int | None, typer.Option(help="Private steps per round.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", "-b", help="Instead of --passes: rows that a step holds at once.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds that the client takes part in, with -b.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file (.svg, .png, .pdf).")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the policy that is recommended to this new file.")] = None,
+    client: ClientName = "client",
+    unit: UnitName = "person",
+    as_json: AsJson = False,
+) -> None:
+    """Which mechanism, which batch, how many steps: all side by side, and which to choose.
+
+    With --passes batches may be larger than memory holds; with -b, --rounds and --local-steps all hold the same rows.
+
+    Example: lrdp plan -n 30000 --passes 5 --rows 32 --epsilon 8 --delta 1e-5 --write policy.toml
+    """
+    budget = Budget(epsilon=epsilon, delta=delta)
+    _one_view(passes, {"--rows": rows, "--least-steps": least_steps}, {"-b": batch_size, "--rounds": rounds})
+    keys.require_name(client)
+    holder = Holder(client=client, unit=unit, max_rows_per_unit=1)
+    if passes is not None:
+        aim = TrainingAim(
+            dataset_size=dataset_size,
+            passes=passes,
+            rows=_USUAL_ROWS if rows is None else rows,
+            budget=budget,
+            least_steps=LEAST_STEPS if least_steps is None else least_steps,
+            local_steps=local_steps,
+        )
+        _by_passes(aim, holder, plot, write, as_json)
+    else:
+        training = Training(
+            dataset_size=dataset_size,
+            batch_size=_given("-b", batch_size),
+            rounds=_given("--rounds", rounds),
+            local_steps=_given("--local-steps", local_steps),
+            budget=budget,
+        )
+        _at_equal_rows(training, holder, plot, write, as_json)
+
+
+def _one_view(passes: float | None, with_passes: dict[str, int | None], without: dict[str, int | None]) -> None:
+    """Numbers of one comparison say nothing in the other, so they are not ignored."""
+    wrong, where = (without, "without") if passes is not None else (with_passes, "with")
+    for name, value in wrong.items():
+        if value is not None:
+            raise InvalidInput(f"{name}={value} has a meaning {where} --passes alone: nothing was computed.")
+
+
+def _given(name: str, value: int | None) -> int:
+    if value is None:
+        raise InvalidInput(f"{name} is missing: give --passes, or -b, --rounds and --local-steps to hold all at once.")
+    return value
+
+
+def _by_passes(aim: TrainingAim, holder: Holder, plot: Path | None, write: Path | None, as_json: bool) -> None:
+    if plot is not None:
+        plan_plot.check(plot)
+    found = _searched(aim, as_json)
+    best = found.recommended
+    if plot is not None:
+        replace(plot, frontier_plot.draw(found, plot))
+    training = Training(
+        dataset_size=aim.dataset_size,
+        batch_size=aim.rows,
+        rounds=best.rounds,
+        local_steps=best.local_steps,
+        budget=aim.budget,
+    )
+    affords = _written(training, best.mechanism, best.accountant, holder, write)
+    if as_json:
+        print_json({**frontier_table.record(found), **affords, **_start(training, best.mechanism)})
+    else:
+        screen(least_width=frontier_table.WIDTH).print(frontier_table.table(found))
+        print_line(f"Recommended: {frontier_table.reason(found)}")
+        _print_start(training, best.mechanism)
+
+
+def _searched(aim: TrainingAim, quiet: bool) -> Frontier:
+    """By Rényi orders first, then by loss distributions among the best, then what these are measured by."""
+
+    def run(tried: list[Any], label: str) -> Iterable[Any]:
+        return _progress((calibrated(aim, each) for each in tried), len(tried), label, quiet)
+
+    searched = kept(run(trials(aim), "Searching"))
+    finalists = kept(run(finals(aim, searched), "Deciding"))
+    best = Frontier(aim=aim, searched=searched, finalists=finalists).recommended
+    measures = tuple(each for each in run(baselines(aim, searched, best), "Measuring") if each is not None)
+    return Frontier(aim=aim, searched=searched, finalists=finalists, measures=measures)
+
+
+def _at_equal_rows(training: Training, holder: Holder, plot: Path | None, write: Path | None, as_json: bool) -> None:
+    if plot is not None:
+        plan_plot.check(plot)
+    total = len(recipes(training))
+    planned = Plan(training=training, options=tuple(_progress(options(training), total, "Calibrating", as_json)))
+    if plot is not None:
+        curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
+        replace(plot, plan_plot.draw(planned, list(curves), plot))
+    best = planned.recommended
+    affords = _written(training, best.mechanism, best.accountant, holder, write)
+    if as_json:
+        print_json({**plan_table.record(planned), **affords, **_start(training, best.mechanism)})
+    else:
+        screen(least_width=plan_table.WIDTH).print(plan_table.table(planned))
+        print_line(f"Recommended: {planned.reason}")
+        _print_start(training, best.mechanism)
+
+
+def _written(
+    training: Training, step: SizedGaussian, accountant: Accountant, holder: Holder, path: Path | None
+) -> dict[str, Any]:
+    """The policy of what is recommended in a new file; how many rounds its ledger will admit."""
+    if path is None:
+        return {"policy": None, "rounds_promised": None}
+    counting = BudgetCounting.RESERVED if accountant.name == PldAccountant.name else BudgetCounting.RENYI
+    text = PolicyDraft(holder=holder, training=training, step=step, counting=counting).text()
+    rounds = promised(parse_policy(text, source=path.name)).kept().rounds
+    write_new(path, text.encode())
+    say(f"Wrote {path}: its budget lasts for {rounds} rounds of {training.local_steps} steps.")
+    say("Read it, every line is explained; then open the budget with `lrdp init` in its folder.")
+    return {"policy": str(path), "rounds_promised": rounds}
+
+
+def _start(training: Training, step: SizedGaussian) -> dict[str, Any]:
+    values = starting_values.starting_values(step, training.steps, training.local_steps)
+    return {"starting_values": starting_values.record(values)}
+
+
+def _print_start(training: Training, step: SizedGaussian) -> None:
+    print_line("Start from:")
+    for value in starting_values.starting_values(step, training.steps, training.local_steps):
+        print_line(f"  {value.text}")
+
+
+def _progress(items: Iterable[Item], total: int, label: str, quiet: bool) -> Iterable[Item]:
+    console = screen(stderr=True)
+    return track(items, label, total, console=console, transient=True, disable=quiet or not console.is_terminal)
