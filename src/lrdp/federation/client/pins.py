@@ -1,4 +1,4 @@
-"""With whom a client computes is its policy's to say: the registry, the server's key, and how small a round may be."""
+"""With whom a client computes is its policy's to say: registry, server's key, how small a round, and what is seen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lrdp.ledger import Policy, Refusal
 
 
 def check_pins(session: Session, registries: Collection[bytes], policy: Policy) -> None:
-    """Refuse a session of another consortium or server, or with smaller rounds than the policy has.
+    """Refuse a session of another consortium or server, with smaller rounds than the policy has, or of another scheme.
 
     ``registries`` are the digests of the session's own and of those that replaced it.
 
     Guarantees: of a session that passes, every round has ``min_roster`` members of the pinned registry, or of one that
     its consortium put before or after it, and a client that was absent believes in a round only if so many of them
-    accepted it.
+    accepted it. Where the policy says `exact`, the server sees sums alone.
     """
     check_registries(registries, policy)
     server, peers, fewest = session.server_key.hex(), policy.peers, session.parameters.min_roster
@@ -31,6 +31,12 @@ def check_pins(session: Session, registries: Collection[bytes], policy: Policy) 
             f"the session's rounds may have {fewest} participants, the policy wants at least {peers.min_roster} "
             f"({policy.where('peers.min_roster')}): nothing was trained.",
             Refusal.ROSTER,
+        )
+    if session.parameters.method.value != peers.scheme.value:
+        raise PolicyRefused(
+            f"the session's rounds are of the scheme {session.parameters.method}, the policy wants {peers.scheme} "
+            f"({policy.where('peers.scheme')}): nothing was trained.",
+            Refusal.SCHEME,
         )
 
 
