@@ -20,6 +20,7 @@ from lrdp.federation.client.lineage import NotAMember
 from lrdp.federation.client.local_task import Workbench
 from lrdp.federation.client.masking import Masking, mask_key, most_vectors, require_clear
 from lrdp.federation.client.paying import Made, MakeUpdate, Payer
+from lrdp.federation.client.pins import allowed_repeats
 from lrdp.federation.client.standing import LeftSession, Standing
 from lrdp.federation.wire.frames import Frame, admit
 from lrdp.federation.wire.layout import unpack_values
@@ -53,17 +54,8 @@ from lrdp.federation.wire.questions import (
 )
 from lrdp.federation.wire.signing import check_order_signed
 from lrdp.federation.wire.testifying import Testify, Testimony
-from lrdp.integrity import (
-    NONCE_SIZE,
-    Repeats,
-    RoundReceipt,
-    Wire,
-    client,
-    same_roster,
-    smaller_roster,
-    testify,
-)
-from lrdp.ledger import Head, Ledger, Retries
+from lrdp.integrity import NONCE_SIZE, RoundReceipt, Wire, client, testify
+from lrdp.ledger import Head, Ledger
 from lrdp.screen import visible
 from lrdp.training import private_update
 
@@ -186,7 +178,7 @@ class Participant:
 
     def reveal(self, asked: Reveal, _accept: bytes) -> Revealed:
         """*Send*, once everybody is bound: what leaves is masked for those who are, and for nobody else."""
-        return self._masking.revealed(asked, self._repeats())
+        return self._masking.revealed(asked, allowed_repeats(self._home.policy()))
 
     def train_ahead(self, asked: TrainAhead, accept: bytes) -> TrainedAhead:
         """The same without the last two: the update waits for a round that it can be part of."""
@@ -253,7 +245,7 @@ class Participant:
         position, reply = begun.ready.position, made.reply
         values = unpack_values(reply.body, position.session.parameters.point)
         bound = client.commit(begun, values, os.urandom(NONCE_SIZE), update=reply.charge)
-        committed, update = client.reveal(bound, repeats=self._repeats())
+        committed, update = client.reveal(bound, repeats=allowed_repeats(self._home.policy()))
         self._standing.save(committed)
         ledger.sent(reply)
         return Contributed(
@@ -273,8 +265,8 @@ class Participant:
         wire = Wire(last_verified(state).position)
         publish = wire.read_publish(given.publish, *given.vectors)
         if isinstance(state, client.Tagged):
-            return OwnTag(tag=wire.tag(client.answer_again(state, publish, self._repeats())))
-        tagged, tag = client.answer(state, publish, self._repeats())
+            return OwnTag(tag=wire.tag(client.answer_again(state, publish, allowed_repeats(self._home.policy()))))
+        tagged, tag = client.answer(state, publish, allowed_repeats(self._home.policy()))
         word = RoundReceipt(header=publish.header, signature=publish.signature, tags=(tag,), accepts=())
         self._standing.answer(tagged, word.encode())
         return OwnTag(tag=wire.tag(tag))
@@ -286,11 +278,6 @@ class Participant:
             raise Behind("this client has signed no tag that is open, or the round was accepted.")
         tags = Wire(state.ready.position).read_tags(asked.tags, state.header)
         return Testimony(word=testify(state, tags).encode())
-
-    def _repeats(self) -> Repeats:
-        """In which other sums the policy lets an update stand that was shown in one."""
-        allowed: dict[Retries, Repeats] = {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}
-        return allowed[self._home.policy().peers.retries]
 
     def _declined(self, problem: Exception, code: str, accept: bytes) -> Frame:
         _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lrdp.errors import PolicyRefused
-from lrdp.integrity import Session
-from lrdp.ledger import Policy, Refusal
+from lrdp.integrity import Repeats, Session, same_roster, smaller_roster
+from lrdp.ledger import Policy, Refusal, Retries
 
 
 def check_pins(session: Session, registries: Collection[bytes], policy: Policy) -> None:
@@ -49,3 +49,9 @@ def check_registries(registries: Collection[bytes], policy: Policy) -> None:
             f"({policy.where('peers.registry_sha256')}): nothing was trained.",
             Refusal.REGISTRY,
         )
+
+
+def allowed_repeats(policy: Policy) -> Repeats:
+    """In which other sums the policy lets an update stand that was shown in one."""
+    allowed: dict[Retries, Repeats] = {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}
+    return allowed[policy.peers.retries]

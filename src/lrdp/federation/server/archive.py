@@ -73,7 +73,7 @@ class Archive:
     def put_case(self, failed: FailedRound) -> Path:
         """A round whose tags did not sum up, with what everybody said of it; for `lrdp blame`."""
         header = failed.case.header
-        name = f"case-{self._session.digest.hex()[:16]}-{header.round:05d}-{header.attempt:03d}.safetensors"
+        name = f"case-{self._session.digest.hex()[:16]}-{header.round + 1:05d}-{header.attempt + 1:03d}.safetensors"
         write_case(self._folder / name, failed)
         return self._folder / name
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from lrdp.errors import LrdpError
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.wire.questions import Answer
@@ -20,7 +20,7 @@ _MISMATCH: Final = "sum-mismatch: a participant's tag is wrong"
 
 def blamed(coordinator: Coordinator, courier: Courier) -> tuple[str, set[str]]:
     """What is wrong, and who is shown to have lied, or would not say; nothing is charged, and the case is kept."""
-    published = coordinator.published
+    published = coordinator.state(Published)
     if coordinator.scheme.masks:  # a tag is a mere signature there, and has one value
         liars = {tag.name for tag in published.tags if tag.value}
         return f"{_MISMATCH}: {', '.join(sorted(liars))} lied", liars
@@ -28,9 +28,12 @@ def blamed(coordinator: Coordinator, courier: Courier) -> tuple[str, set[str]]:
     answers = courier.exchange(dict.fromkeys(published.header.names, asked))
     words = tuple(word for answer in answers.values() if (word := _word(answer)) is not None)
     failed = failed_round(published, words)
-    path = coordinator.archive.put_case(failed)
     found = judged(failed)
-    _LOG.warning("tags do not sum up: %s; `lrdp blame %s` shows it to anybody", visible(found.line), path)
+    try:
+        path = coordinator.archive.put_case(failed)
+        _LOG.warning("tags do not sum up: %s; `lrdp blame %s` shows it to anybody", visible(found.line), path)
+    except InvalidInput as problem:
+        _LOG.warning("tags do not sum up: %s; %s", visible(found.line), visible(str(problem)))
     return f"{_MISMATCH}: {found.line}", {*found.clients, *found.silent}
 
 

@@ -44,7 +44,6 @@ from lrdp.integrity import (
     Registry,
     Room,
     Roster,
-    RoundReceipt,
     Session,
     Wire,
     server,
@@ -149,7 +148,7 @@ class Coordinator:
 
         Raises NotVerified if it is not the consortium's, not due, or too small for the session's rounds.
         """
-        before = self._in(Idle)
+        before = self.state(Idle)
         self._state = server.rotate(before, registry)
         self.keys = MaskKeys(
             needed=self.scheme.masks
@@ -213,59 +212,50 @@ class Coordinator:
 
     def take(self, given: Contributed | Pledged) -> str:
         """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
-        self._state, name = self.scheme.taken(self._in(Gathering), given, self._room)
+        self._state, name = self.scheme.taken(self.state(Gathering), given, self._room)
         return name
 
     def publishable(self) -> bool:
         """Whether everybody who is bound to an update would stand by their sum."""
-        gathering = self._in(Gathering)
+        gathering = self.state(Gathering)
         roster = tuple(sorted(pledge.name for pledge in gathering.pledges))
         return self.repetitions.allow(roster, gathering.train.invited)
 
-    @property
-    def gathering(self) -> Gathering:
-        """Pledges and updates of the round that is open."""
-        return self._in(Gathering)
-
     def gather(self, gathering: Gathering) -> None:
-        """The same round with more of them."""
-        self._in(Gathering)
+        """The round that is open, with more pledges or updates."""
         self._state = gathering
 
     def announce(self, publish: Publishing = server.publish) -> tuple[Sum, tuple[str, ...]]:
         """Sum what was admitted, and publish it to those whose it is."""
-        self._state, said = publish(self._in(Gathering), self._room)
+        self._state, said = publish(self.state(Gathering), self._room)
         self.repetitions.publish(said.header.names)
         self.write_down()  # before anybody sees the sum: a server that forgot it might show another of the same updates
         return self.scheme.announcement(Wire(self._idle.position), said), said.header.names
 
-    @property
-    def published(self) -> Published:
-        """The sum that is out, and the tags that came for it."""
-        return self._in(Published)
-
     def tag(self, data: bytes) -> str:
         """A participant's tag; raises NotVerified where it does not hold."""
         tag = Wire(self._idle.position).read_tag(data)
-        self._state = server.collect(self._in(Published), tag)
+        self._state = server.collect(self.state(Published), tag)
         return tag.name
 
     @property
     def missing_tags(self) -> set[str]:
         """Who has yet to sign what was published."""
-        return set(self.published.header.names) - {tag.name for tag in self.published.tags}
+        published = self.state(Published)
+        return set(published.header.names) - {tag.name for tag in published.tags}
 
     def all_tags(self) -> bytes:
         """Everybody's tags, as they travel."""
-        return Wire(self._idle.position).tags(server.all_tags(self.published), self.published.header)
+        published = self.state(Published)
+        return Wire(published.idle.position).tags(server.all_tags(published), published.header)
 
     def proved(self) -> bool:
         """Whether the tags sum up, as every participant will find: the masks cancel, so the server can tell too."""
-        return server.proved(self.published)
+        return server.proved(self.state(Published))
 
     def conclude(self) -> Concluded:
         """All tags are in: the next model, on disk before anybody sees the tags and moves on to it."""
-        published, tags = self._in(Published), self.all_tags()
+        published, tags = self.state(Published), self.all_tags()
         self._state, receipt = server.conclude(published, [])
         ended = Concluded(published.idle.position, receipt, tags)
         self._chronicle.conclude(ended)
@@ -280,8 +270,7 @@ class Coordinator:
         if (shown := self.scheme.shown(self._state)) is not None and self.repetitions.published(shown[0]):
             self.repetitions.fail(shown[0], shown[1] | set(liars))
         if isinstance(published := self._state, Published):
-            word = RoundReceipt(header=published.header, signature=published.signature, tags=published.tags, accepts=())
-            self.archive.append_attempt(word)
+            self.archive.append_attempt(server.conclude(published, [])[1])
         self._state = replace(self._idle, attempt=self._idle.attempt + 1)
         self.note(tried=self.progress.tried + 1)
 
@@ -304,7 +293,8 @@ class Coordinator:
         self.archive.save(saved(self._idle, shown and shown[0], self.hello, *known, self.archive.written))
         self.archive.add_accepted(self._chronicle.steps)
 
-    def _in(self, kind: type[State]) -> State:
+    def state(self, kind: type[State]) -> State:
+        """Where the protocol stands, which must be there."""
         if not isinstance(self._state, kind):
             raise RuntimeError("the steps of a round were called out of order.")
         return self._state

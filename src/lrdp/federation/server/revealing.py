@@ -16,7 +16,7 @@ from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.wire.masked import Reveal, Revealed
 from lrdp.federation.wire.questions import Answer, Decline
-from lrdp.integrity import Wire, server
+from lrdp.integrity import Gathering, Wire, server
 from lrdp.screen import visible
 
 _LOG: Final = logging.getLogger("lrdp.server")
@@ -24,7 +24,7 @@ _LOG: Final = logging.getLogger("lrdp.server")
 
 def dropped(coordinator: Coordinator) -> set[str]:
     """Who is invited, and bound to nothing."""
-    gathering = coordinator.gathering
+    gathering = coordinator.state(Gathering)
     return set(gathering.train.invited) - {pledge.name for pledge in gathering.pledges}
 
 
@@ -41,7 +41,7 @@ def revealed(coordinator: Coordinator, courier: Courier) -> str:
 
 
 def _asking(coordinator: Coordinator) -> Reveal:
-    gathering = coordinator.gathering
+    gathering = coordinator.state(Gathering)
     bound = replace(gathering, pledges=tuple(sorted(gathering.pledges, key=lambda pledge: pledge.name)))
     coordinator.gather(bound)
     coordinator.repetitions.publish(bound.train.invited)
@@ -50,7 +50,7 @@ def _asking(coordinator: Coordinator) -> Reveal:
 
 
 def _concealed(coordinator: Coordinator) -> set[str]:
-    gathering = coordinator.gathering
+    gathering = coordinator.state(Gathering)
     return set(gathering.train.invited) - {update.pledge.name for update in gathering.updates}
 
 
@@ -58,7 +58,7 @@ def _taken(coordinator: Coordinator, name: str, answer: Answer) -> str:
     """What is wrong with an answer, if anything."""
     if not isinstance(answer, Revealed):
         return f"{name}: {answer.code if isinstance(answer, Decline) else 'invalid'}"
-    gathering = coordinator.gathering
+    gathering = coordinator.state(Gathering)
     try:
         update = Wire(gathering.idle.position).read_update(answer.update, answer.values or b"")
         coordinator.gather(server.admit(gathering, update))
