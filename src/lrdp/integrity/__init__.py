@@ -7,7 +7,7 @@ steps that it drives. Anything but VERIFIED raises NotVerified.
 
 from lrdp.integrity import blame, client, server, states
 from lrdp.integrity.cards import MOST_CARD_CHARACTERS, card, json_object, read_card, read_registry, registry_record
-from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, judged, testify
+from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depose, judged
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, digest
 from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, session_key
 from lrdp.integrity.fixed_point import (
@@ -116,6 +116,7 @@ __all__ = [
     "client",
     "combine",
     "decode_failed",
+    "depose",
     "digest",
     "encode_failed",
     "encoded_registry",
@@ -145,7 +146,6 @@ __all__ = [
     "sketch_client",
     "smaller_roster",
     "states",
-    "testify",
     "transcript_challenge",
     "verifies",
 ]

@@ -49,7 +49,7 @@ class Deposition(Encoded):
         return self.bare.name
 
 
-def testify(tagged: Tagged, tags: Tags) -> Deposition:
+def depose(tagged: Tagged, tags: Tags) -> Deposition:
     """One's own deposition, if these are all tags of the attempt and they do not sum up; raises otherwise."""
     scheme, header = tagged.ready.scheme, tagged.header
     if not isinstance(scheme, SketchClient):

@@ -22,6 +22,7 @@ from lrdp.federation.client.masking import Masking, mask_key, most_vectors, requ
 from lrdp.federation.client.paying import Made, MakeUpdate, Payer
 from lrdp.federation.client.pins import allowed_repeats
 from lrdp.federation.client.standing import LeftSession, Standing
+from lrdp.federation.wire.disputing import Deposed, Dispute
 from lrdp.federation.wire.frames import Frame, admit
 from lrdp.federation.wire.layout import unpack_values
 from lrdp.federation.wire.masked import AbleToMask, MaskedAnnouncement, Pledged, Pledging, Reveal, Revealed
@@ -53,8 +54,7 @@ from lrdp.federation.wire.questions import (
     to_frame,
 )
 from lrdp.federation.wire.signing import check_order_signed
-from lrdp.federation.wire.testifying import Testify, Testimony
-from lrdp.integrity import NONCE_SIZE, RoundReceipt, Wire, client, testify
+from lrdp.integrity import NONCE_SIZE, RoundReceipt, Wire, client, depose
 from lrdp.ledger import Head, Ledger
 from lrdp.screen import visible
 from lrdp.training import private_update
@@ -124,7 +124,7 @@ class Participant:
             MaskedAnnouncement: self.announcement,
             Closing: self.closing,
             CanYou: self.can_you,
-            Testify: self.testify,
+            Dispute: self.dispute,
         }
         return answers[type(question)](question, accept)
 
@@ -271,13 +271,13 @@ class Participant:
         self._standing.answer(tagged, word.encode())
         return OwnTag(tag=wire.tag(tag))
 
-    def testify(self, asked: Testify, _accept: bytes) -> Testimony:
+    def dispute(self, asked: Dispute, _accept: bytes) -> Deposed:
         """One's tag without its masks, where all tags of the attempt that this client is in do not sum up."""
         state = self._standing.load(self._home.identity())
         if not isinstance(state, client.Tagged):
             raise Behind("this client has signed no tag that is open, or the round was accepted.")
         tags = Wire(state.ready.position).read_tags(asked.tags, state.header)
-        return Testimony(word=testify(state, tags).encode())
+        return Deposed(word=depose(state, tags).encode())
 
     def _declined(self, problem: Exception, code: str, accept: bytes) -> Frame:
         _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))

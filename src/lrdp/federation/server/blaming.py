@@ -9,8 +9,8 @@ from typing import Final
 from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
+from lrdp.federation.wire.disputing import Deposed, Dispute
 from lrdp.federation.wire.questions import Answer
-from lrdp.federation.wire.testifying import Testify, Testimony
 from lrdp.integrity import Deposition, FailedRound, Published, blame, judged
 from lrdp.screen import visible
 
@@ -24,7 +24,7 @@ def blamed(coordinator: Coordinator, courier: Courier) -> tuple[str, set[str]]:
     if coordinator.scheme.masks:  # a tag is a mere signature there, and has one value
         liars = {tag.name for tag in published.tags if tag.value}
         return f"{_MISMATCH}: {', '.join(sorted(liars))} lied", liars
-    asked = Testify(tags=coordinator.all_tags())
+    asked = Dispute(tags=coordinator.all_tags())
     answers = courier.exchange(dict.fromkeys(published.header.names, asked))
     words = tuple(word for answer in answers.values() if (word := _word(answer)) is not None)
     failed = failed_round(published, words)
@@ -39,7 +39,7 @@ def blamed(coordinator: Coordinator, courier: Courier) -> tuple[str, set[str]]:
 
 def _word(answer: Answer) -> Deposition | None:
     try:
-        return Deposition.decode(answer.word) if isinstance(answer, Testimony) else None
+        return Deposition.decode(answer.word) if isinstance(answer, Deposed) else None
     except LrdpError:
         return None
 

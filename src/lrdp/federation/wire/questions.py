@@ -12,7 +12,7 @@ An exchange is a question of the server and an answer of the client::
     CanYou        would you train as ordered?                            → Able
 
 and any question → Decline. What is said in `exact` rounds alone is in ``masked``, and after tags that do not sum up in
-``testifying``. The integrity protocol's own bytes travel inside as they are.
+``disputing``. The integrity protocol's own bytes travel inside as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from lrdp.codec import NUMBER, PACKED, RAW, Format, Kinds
 from lrdp.errors import InvalidInput, Malformed
-from lrdp.federation.wire import masked, testifying
+from lrdp.federation.wire import disputing, masked
 from lrdp.federation.wire.forms import ORDER, PAID, RECEIPTS, SINCE, TEXT, Form
 from lrdp.federation.wire.forms import CatchUp as CatchUp  # noqa: PLC0414 — it is part of every question about work
 from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Body, Frame
@@ -191,10 +191,10 @@ class Able:
 
 Work = Contribute | TrainAhead | HandIn | Count | masked.Pledging
 Sum = Announcement | masked.MaskedAnnouncement
-Question = Hello | Work | Sum | Closing | CanYou | masked.Reveal | testifying.Testify
+Question = Hello | Work | Sum | Closing | CanYou | masked.Reveal | disputing.Dispute
 Ending = Contributed | TrainedAhead | Counted | Accepted | Decline | Able | masked.Pledged | masked.AbleToMask
 """Answers that may hold the ACCEPT of the round before."""
-Answer = Here | OwnTag | Ending | masked.Revealed | testifying.Testimony
+Answer = Here | OwnTag | Ending | masked.Revealed | disputing.Deposed
 
 _FORMS: Final = {
     b"hello": Form(
@@ -224,7 +224,7 @@ _FORMS: Final = {
     b"canyou": Form(CanYou, {**ORDER, **SINCE}, ("since.model",)),
     b"able": Form(Able, {"accept": RAW}),
     **masked.FORMS,
-    **testifying.FORMS,
+    **disputing.FORMS,
 }
 _WORDS: Final = {form.kind: word for word, form in _FORMS.items()}
 _PREFIXES: Final = Kinds(

@@ -1,6 +1,6 @@
 """Who signed a wrong tag? What is said after tags did not sum up, and never after they did.
 
-``Testify``: these are all tags, and they do not sum up; whose is wrong? → ``Testimony``
+``Dispute``: these are all tags, and they do not sum up; whose is wrong? → ``Deposed``
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from lrdp.federation.wire.forms import Form
 
 
 @dataclass(frozen=True, kw_only=True)
-class Testify:
+class Dispute:
     """All tags of the attempt that failed, each signed: a client sees for itself that they do not sum up."""
 
     tags: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Testimony:
+class Deposed:
     """One's tag without its mask, and the mask that each peer had a share in, signed."""
 
     word: bytes
 
 
-FORMS: Final = {b"testify": Form(Testify, {"tags": RAW}), b"testimony": Form(Testimony, {"word": RAW})}
+FORMS: Final = {b"dispute": Form(Dispute, {"tags": RAW}), b"deposed": Form(Deposed, {"word": RAW})}
