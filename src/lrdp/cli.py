@@ -10,6 +10,7 @@ import typer
 
 from lrdp.commands import (
     accounting,
+    blame,
     experiments,
     founding,
     guard,
@@ -48,6 +49,7 @@ for command in (
     founding.found,
     ledger.statement,
     integrity.verify,
+    blame.blame,
     run.run,
 ):
     app.command()(command)

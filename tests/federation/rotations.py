@@ -8,7 +8,7 @@ from lrdp.federation import Node
 from lrdp.federation.local.consortium import enrol, pinned
 from lrdp.integrity import Identity, Registry, RegistryShelf, keys, new_identity
 from lrdp.integrity import registry as registries
-from lrdp.ledger import Holder
+from lrdp.ledger import Holder, Scheme
 
 from .worlds import TRAINING, World
 
@@ -45,12 +45,12 @@ def rotate(world: World, **changes: object) -> Registry:
     return following
 
 
-def newcomer(world: World, number: int, identity: Identity, pin: Registry) -> str:
+def newcomer(world: World, number: int, identity: Identity, pin: Registry, scheme: Scheme = Scheme.SKETCH) -> str:
     """A hospital that comes later: its policy pins ``pin``, and its node is there from now on."""
     name, app = f"hospital-{number}", world.grid.nodes[1].app
     holder = Holder(client=name, unit="record", max_rows_per_unit=1)
     home = world.consortium.client(name)
-    enrol(home, holder, TRAINING, pinned(world.consortium, pin, 3))
+    enrol(home, holder, TRAINING, pinned(world.consortium, pin, 3, scheme))
     keys.save(identity, home.identity_file)
     world.grid.nodes[1 + number] = Node(app, {"partition-id": number})  # type: ignore[index]
     world.names.append(name)

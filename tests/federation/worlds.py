@@ -27,7 +27,7 @@ from lrdp.federation import (
 from lrdp.federation.local.in_process import Alter
 from lrdp.federation.server.terms import Choose
 from lrdp.integrity.history import Audit, audit
-from lrdp.ledger import Books
+from lrdp.ledger import Books, Scheme
 from lrdp.training import CrossEntropy, TensorRecords
 
 RECORDS = 120
@@ -104,11 +104,12 @@ def world(
     before: Alter | None = None,
     after: Alter | None = None,
     min_roster: int | None = None,
+    scheme: Scheme = Scheme.SKETCH,
 ) -> World:
     """``count`` hospitals, all present; ``before`` and ``after`` may alter or lose messages."""
     names = hospitals(count)
     given = {**dict.fromkeys(names, TRAINING), **(trainings or {})}
-    found(folder / "consortium", given, min_roster=min_roster)
+    found(folder / "consortium", given, min_roster=min_roster, scheme=scheme)
     return reopened(folder, count, before=before, after=after)
 
 

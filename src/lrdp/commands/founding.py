@@ -6,7 +6,7 @@ import shutil
 from importlib.resources import files as resources
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,7 @@ from lrdp.accounting import Budget, Training
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput
 from lrdp.integrity import FEWEST, keys
+from lrdp.ledger import Scheme
 
 _TASK: Final = "pilot_task"
 
@@ -35,6 +36,9 @@ def found(
     min_roster: Annotated[
         int | None, typer.Option(help="The fewest participants of a round (default: a majority).")
     ] = None,
+    scheme: Annotated[
+        Scheme, typer.Option(help="What the server sees: each noised update (sketch), or their sum alone (exact).")
+    ] = Scheme.SKETCH,
     as_json: AsJson = False,
 ) -> None:
     """Found a consortium for a pilot: keys, a signed registry, policies with open budgets, and a task to fill in.
@@ -48,7 +52,8 @@ def found(
         dataset_size=dataset_size, batch_size=batch_size, rounds=rounds, local_steps=local_steps, budget=budget
     )
     _require_names(names, min_roster)
-    made = _founded(folder, dict.fromkeys(names, training), unit, min_roster)
+    rules: dict[str, Any] = {"unit": unit, "min_roster": min_roster, "scheme": scheme}
+    made = _founded(folder, dict.fromkeys(names, training), rules)
     say("For a pilot: one person holds all keys. In production each hospital, server and office make their own.")
     say(f"Fill in {folder / 'code' / f'{_TASK}.py'}: what is trained, and how the records are read.")
     say("Then, for each hospital:")
@@ -77,7 +82,7 @@ def _require_names(names: list[str], min_roster: int | None) -> None:
         )
 
 
-def _founded(folder: Path, trainings: dict[str, Training], unit: str, min_roster: int | None) -> dict[str, str]:
+def _founded(folder: Path, trainings: dict[str, Training], rules: dict[str, Any]) -> dict[str, str]:
     """Made beside the folder, and moved there as a whole: what is cut short leaves nothing that looks founded."""
     from lrdp.federation import found as founded
 
@@ -89,7 +94,7 @@ def _founded(folder: Path, trainings: dict[str, Training], unit: str, min_roster
     except OSError as problem:
         raise InvalidInput(f"{folder} cannot be made: {problem.strerror}.") from None
     try:
-        made = founded(unfinished, trainings, unit=unit, min_roster=min_roster, task=f"{_TASK}:task")
+        made = founded(unfinished, trainings, **rules, task=f"{_TASK}:task")
         (unfinished / "code").mkdir()
         stub = resources("lrdp.commands").joinpath(f"{_TASK}.txt").read_bytes()
         files.write_new(unfinished / "code" / f"{_TASK}.py", stub, files.PUBLIC)

@@ -18,6 +18,7 @@ from lrdp.ledger import (
     BudgetCounting,
     Holder,
     Home,
+    Scheme,
     draft,
     open_budget,
     peers_lines,
@@ -69,6 +70,9 @@ def init(
     min_roster: Annotated[
         int | None, typer.Option(help="The fewest participants of a round (default: a majority of the registry).")
     ] = None,
+    scheme: Annotated[
+        Scheme, typer.Option(help="What a server may see: each noised update (sketch), or their sum alone (exact).")
+    ] = Scheme.SKETCH,
     policy_only: Annotated[bool, typer.Option("--policy-only", help="Write the policy and stop, to edit it.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -81,7 +85,7 @@ def init(
     home = Home(folder=folder)
     name = read_policy(home.policy).identity.client if home.policy.exists() else client
     keys.require_name(name)
-    peers = pinned(name, registry, server_key or [], min_roster)
+    peers = pinned(name, registry, server_key or [], min_roster, scheme)
     kept = home.policy.exists()
     if kept:
         say(f"{home.policy} is kept as it is.")

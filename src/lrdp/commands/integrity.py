@@ -75,7 +75,7 @@ def verify(
             "verify needs the registry's hash that you pinned: --pin HASH. Without it anybody could have made the "
             "participants up, and with them every receipt; --unpinned checks no more than that the file is consistent."
         )
-    found = history.audit(_lines(receipts), None if pin is None else read_pin(pin))
+    found = history.audit(read_lines(receipts), None if pin is None else read_pin(pin))
     failure = found.failure
     reached = found.position.tip.hex() if found.position else None
     if failure is None and found.position is None:
@@ -92,6 +92,7 @@ def verify(
     if found.position is not None:
         session = found.position.session
         record |= {"session": session.digest.hex(), "registry": session.registry.digest.hex()}
+        record |= {"scheme": session.parameters.method.value}
         record |= {"model": found.position.model.hex(), "participants": found.participants}
     if failure is not None:
         _fail(failure, found.rounds, record, as_json)
@@ -110,7 +111,7 @@ def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bo
     raise NotVerified(f"Round {rounds} is not verified. {failure}", verdict)
 
 
-def _lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """One after the other: a long history does not fit in memory."""
     for each in _places(path):
         with reading(each), files.opened(each) as file:

@@ -1,4 +1,4 @@
-"""What ``lrdp init`` pins: a registry by its hash, servers by their keys, and how small a round may be."""
+"""What ``lrdp init`` pins: a registry by its hash, servers by their keys, how small a round, and what is seen."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from lrdp.commands.paths import read_text
 from lrdp.errors import InvalidInput
 from lrdp.integrity import Registry, majority, read_card, read_registry
 from lrdp.integrity import registry as registries
-from lrdp.ledger import PeersRule
+from lrdp.ledger import PeersRule, Scheme
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
-def pinned(client: str, registry: Path | None, servers: list[str], min_roster: int | None) -> PeersRule:
+def pinned(
+    client: str, registry: Path | None, servers: list[str], min_roster: int | None, scheme: Scheme = Scheme.SKETCH
+) -> PeersRule:
     """The peers of a client, from the registry's file and from each server's key or card."""
     keys = tuple(dict.fromkeys(_server_key(server) for server in servers))
     if registry is None:
@@ -25,7 +27,7 @@ def pinned(client: str, registry: Path | None, servers: list[str], min_roster: i
                 "--server-key and --min-roster go with --registry: a server belongs to a consortium, and nothing was "
                 "written."
             )
-        return PeersRule()
+        return PeersRule(scheme=scheme)
     known = _registry(registry, client)
     least = majority(known) if min_roster is None else min_roster
     if least > len(known.members):
@@ -35,7 +37,7 @@ def pinned(client: str, registry: Path | None, servers: list[str], min_roster: i
         )
     if not keys:
         say("No server is pinned: no session is joined until server_keys names one, or --server-key does.")
-    return PeersRule(registry_sha256=known.digest.hex(), server_keys=keys, min_roster=least)
+    return PeersRule(registry_sha256=known.digest.hex(), server_keys=keys, min_roster=least, scheme=scheme)
 
 
 def _registry(path: Path, client: str) -> Registry:

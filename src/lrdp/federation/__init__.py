@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lrdp.federation.server.buffered import BufferedAverage
     from lrdp.federation.server.round_report import RoundReport
     from lrdp.federation.server.run_result import RunResult
+    from lrdp.federation.server.schemes import ExactRounds, SketchRounds
     from lrdp.federation.server.strategy import VerifiedAverage
     from lrdp.federation.server.terms import Terms, everybody
     from lrdp.federation.wire.orders import Order
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BufferedAverage",
     "Consortium",
+    "ExactRounds",
     "InProcessGrid",
     "LocalTask",
     "Node",
     "Order",
     "RoundReport",
     "RunResult",
+    "SketchRounds",
     "Terms",
     "VerifiedAverage",
     "everybody",
@@ -44,12 +47,14 @@ __all__ = [
 _HOMES: Final = {
     "BufferedAverage": "server.buffered",
     "Consortium": "local.consortium",
+    "ExactRounds": "server.schemes",
     "InProcessGrid": "local.in_process",
     "LocalTask": "client.local_task",
     "Node": "local.in_process",
     "Order": "wire.orders",
     "RoundReport": "server.round_report",
     "RunResult": "server.run_result",
+    "SketchRounds": "server.schemes",
     "Terms": "server.terms",
     "VerifiedAverage": "server.strategy",
     "everybody": "server.terms",

@@ -7,6 +7,7 @@ steps that it drives. Anything but VERIFIED raises NotVerified.
 
 from lrdp.integrity import blame, client, server, states
 from lrdp.integrity.cards import MOST_CARD_CHARACTERS, card, json_object, read_card, read_registry, registry_record
+from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depose, judged
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, digest
 from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, session_key
 from lrdp.integrity.fixed_point import (
@@ -22,8 +23,9 @@ from lrdp.integrity.fixed_point import (
     quantise,
 )
 from lrdp.integrity.history import Step, follow_all, read_step, session_line
-from lrdp.integrity.keys import Identity, Member, new_identity, verifies
+from lrdp.integrity.keys import KEY_SIZE, Identity, Member, new_identity, verifies
 from lrdp.integrity.messages import NONCE_SIZE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
+from lrdp.integrity.papers import decode_failed, encode_failed, failed_vectors
 from lrdp.integrity.receipts import RoundReceipt, endorse, follow
 from lrdp.integrity.registry import NO_PREVIOUS, Registry, RegistryTitle
 from lrdp.integrity.repeats import Repeats, Roster, nothing_before, same_roster, smaller_roster
@@ -56,6 +58,7 @@ from lrdp.integrity.wire import Wire
 __all__ = [
     "FEWEST",
     "HASH_SIZE",
+    "KEY_SIZE",
     "MEANINGS",
     "MODEL",
     "MOST_CARD_CHARACTERS",
@@ -69,13 +72,16 @@ __all__ = [
     "ClientState",
     "CommittedUpdate",
     "Contribution",
+    "Deposition",
     "ExactClient",
     "ExactServer",
+    "FailedRound",
     "FixedPoint",
     "Gathering",
     "Header",
     "Identity",
     "Idle",
+    "Judgement",
     "Member",
     "Model",
     "Outcome",
@@ -109,14 +115,19 @@ __all__ = [
     "card",
     "client",
     "combine",
+    "decode_failed",
+    "depose",
     "digest",
+    "encode_failed",
     "encoded_registry",
     "endorse",
     "exact_client",
+    "failed_vectors",
     "follow",
     "follow_all",
     "genesis",
     "json_object",
+    "judged",
     "majority",
     "model_hash",
     "new_identity",

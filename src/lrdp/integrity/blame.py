@@ -77,7 +77,7 @@ def judge(case: Case, accused: CommittedUpdate | None) -> Finding:
     if accused is None:
         total = sum(tag.value for tag in case.bare) - _drawn(case).tag(case.aggregate)
         return Finding.SOUND if total % MERSENNE_127.prime == 0 else Finding.SERVER
-    found = _examined(case, accused)
+    found = examined(case, accused)
     return Finding.SERVER if found is Finding.SOUND else found  # it accused an honest client
 
 
@@ -89,7 +89,7 @@ def judge_all(case: Case, opened: Iterable[CommittedUpdate]) -> dict[str, Findin
     """
     _require(case)
     updates = {update.pledge.name: update for update in opened}
-    return {name: _examined(case, updates[name]) if name in updates else Finding.SERVER for name in case.header.names}
+    return {name: examined(case, updates[name]) if name in updates else Finding.SERVER for name in case.header.names}
 
 
 def _require(case: Case) -> None:
@@ -102,16 +102,20 @@ def _drawn(case: Case) -> Challenge:
     return transcript_challenge(case.header, case.aggregate.size)
 
 
-def _examined(case: Case, update: CommittedUpdate) -> Finding:
+def examined(case: Case, update: CommittedUpdate) -> Finding:
+    """What one opened update shows; SERVER where its owner said nothing that it could contradict."""
     if update.pledge not in case.header.roster or not opens(case.position, update):
         return Finding.SERVER  # it must not have admitted what it cannot open
     if not is_update(update.values, _point(case)):
         return Finding.BOTH
-    signed = {tag.name: tag.value for tag in case.bare}[update.pledge.name]
+    signed = {tag.name: tag.value for tag in case.bare}.get(update.pledge.name)
+    if signed is None:
+        return Finding.SERVER
     return Finding.SOUND if _drawn(case).tag(update.values) == signed else Finding.CLIENT
 
 
-def _signed(case: Case, tag: Tag) -> bool:
+def bare_signed(case: Case, tag: Tag) -> bool:
+    """Whether the participant signed this as its tag without masks."""
     member = case.position.session.registry.by_name[tag.name]
     claim = (tag.name.encode(), case.header.digest, TAG_VALUE.write(tag.value))
     return tag.value < MERSENNE_127.prime and member.signed(tag.signature, b"bare-tag/v1", *claim)
@@ -137,5 +141,5 @@ CASE: tuple[Check[Case], ...] = (
     Check(Verdict.SHAPE, _shaped),
     Check(Verdict.RANGE, lambda case: within(case.aggregate, len(case.header.roster) * _point(case).most)),
     Check(Verdict.TAGS_INCOMPLETE, lambda case: sorted(tag.name for tag in case.bare) == list(case.header.names)),
-    Check(Verdict.TAG_SIG, lambda case: all(_signed(case, tag) for tag in case.bare)),
+    Check(Verdict.TAG_SIG, lambda case: all(bare_signed(case, tag) for tag in case.bare)),
 )

@@ -131,9 +131,12 @@ def reveal(
 ) -> tuple[Committed, CommittedUpdate]:
     """M2: the update itself; exact rounds show it only once everybody is bound, and hold everybody to it.
 
-    Raises NotVerified with UPDATE_SPENT if it was shown in another roster than ``repeats`` allows.
+    Raises NotVerified with UPDATE_SPENT if it was shown in another roster than ``repeats`` allows, and with
+    SHARE_ALTERED if others were bound to something else when it was shown before.
     """
     ready, train = committed.begun.ready, committed.begun.train
+    if committed.pledges not in ((), tuple(pledges)):
+        raise rejection(Verdict.SHARE_ALTERED, "these are not the pledges that it was shown for before")
     ready.scheme.require_openable(ready.position, train, tuple(pledges))
     leaves = ready.stands.show if ready.scheme.sums_all_invited else ready.stands.reveal
     kept = _standing(committed, leaves(committed.update, train.invited, repeats))

@@ -24,7 +24,7 @@ from lrdp.integrity.encoding import HASH, SIGNATURE, SIGNATURE_SIZE, Encoded, ch
 from lrdp.integrity.fixed_point import CHUNK, FixedPoint, Whole, chunks, sums_to
 from lrdp.integrity.keys import KEY_SIZE, Identity, agreement_key_sound
 from lrdp.integrity.masks import Pairwise
-from lrdp.integrity.messages import CommittedUpdate, Pledge, Train
+from lrdp.integrity.messages import CommittedUpdate, Header, Pledge, Train
 from lrdp.integrity.schemes import TagValues
 from lrdp.integrity.session import Position, ProofMethod, Session
 from lrdp.integrity.verdicts import Check, Verdict, rejection
@@ -48,8 +48,11 @@ class SessionKey(Encoded):
 
 def session_key(identity: Identity, session: Session, secret: bytes) -> SessionKey:
     """Announce the key of ``secret``, 32 random bytes that are written down in saved states only, and die with them."""
-    key = replace(identity, agreement_secret=secret).member.agreement_key
-    signature = identity.sign(b"hello/v1", session.digest, identity.name.encode(), key)
+    return _announced(identity, session.digest, replace(identity, agreement_secret=secret).member.agreement_key)
+
+
+def _announced(identity: Identity, session: bytes, key: bytes) -> SessionKey:
+    signature = identity.sign(b"hello/v1", session, identity.name.encode(), key)
     return SessionKey(name=identity.name, agreement_key=key, signature=signature)
 
 
@@ -113,13 +116,17 @@ class ExactClient:
         label = digest(b"vectormask/v1", train.unsigned)
         if label in self._masked:
             raise InvalidInput("this attempt's masks are used up: roll back, and begin the next attempt.")
-        if any(name not in self.pairwise.peers for name in train.invited):
-            raise rejection(Verdict.ROSTER_UNKNOWN, "somebody invited has announced no key for this session")
+        self.require_keys(train)
         self._masked.add(label)
         masked = values.astype(self.point.sum_type(len(train.invited)))
         for sign, key in self.pairwise.signed(train.invited):
             _add_stream(masked, digest(b"vectormask-stream/v1", key, label), sign)
         return masked
+
+    def require_keys(self, train: Train) -> None:
+        """Raise NotVerified unless everybody invited has announced a mask key."""
+        if any(name not in self.pairwise.peers for name in train.invited):
+            raise rejection(Verdict.ROSTER_UNKNOWN, "somebody invited has announced no key for this session")
 
     def require_openable(self, position: Position, train: Train, pledges: tuple[Pledge, ...]) -> None:
         """Only when everybody invited is bound: otherwise the last to speak could choose its update by the others'."""
@@ -131,6 +138,20 @@ class ExactClient:
     def answer(self, seen: Seen, values: Whole) -> TagValues:  # noqa: ARG002 — every check was made on the vectors themselves
         return TagValues(value=0, expected=0)
 
+    @property
+    def announced(self) -> SessionKey:
+        """One's own mask key, for the peers."""
+        own = self.pairwise.identity
+        return _announced(own, self.pairwise.session, own.member.agreement_key)
+
+    def keyed(self, session: Session, hellos: Iterable[SessionKey]) -> ExactClient:
+        """The same with these mask keys of the members; what was masked before stays used up."""
+        own = self.pairwise.identity
+        peers = _checked_keys(session, hellos)
+        if peers.get(own.name) != own.member.agreement_key:
+            raise rejection(Verdict.ROSTER_UNKNOWN, f"the key given as that of {own.name} is not the one it has now")
+        return replace(self, pairwise=replace(self.pairwise, peers=peers, _known={}))
+
     def encode(self) -> bytes:
         """As a saved state holds it."""
         peers = tuple(sorted(self.pairwise.peers.items()))
@@ -140,7 +161,11 @@ class ExactClient:
 
 def exact_client(identity: Identity, session: Session, secret: bytes, hellos: Iterable[SessionKey]) -> ExactClient:
     """The client's half, with mask keys that members announced and signed for this session."""
-    peers = {}
+    return _exact_client(identity, session, secret, _checked_keys(session, hellos))
+
+
+def _checked_keys(session: Session, hellos: Iterable[SessionKey]) -> dict[str, bytes]:
+    peers = dict[str, bytes]()
     for given in hellos:
         member = session.registry.by_name.get(given.name)
         claim = (session.digest, given.name.encode(), given.agreement_key)
@@ -148,7 +173,7 @@ def exact_client(identity: Identity, session: Session, secret: bytes, hellos: It
         if member is None or not fresh or not member.signed(given.signature, b"hello/v1", *claim):
             raise rejection(Verdict.ROSTER_UNKNOWN, f"the key announced for {given.name} is not its own")
         peers[given.name] = given.agreement_key
-    return _exact_client(identity, session, secret, peers)
+    return peers
 
 
 def _exact_client(
@@ -187,3 +212,6 @@ class ExactServer:
 
     def relayed(self, updates: tuple[CommittedUpdate, ...]) -> tuple[CommittedUpdate, ...]:
         return updates
+
+    def expected(self, header: Header, aggregate: Whole) -> int:  # noqa: ARG002 — clients added the updates up
+        return 0

@@ -51,5 +51,10 @@ def mask(pairwise: Pairwise, names: Iterable[str], bound_to: bytes, field: Field
     return sum(values) % field.prime
 
 
+def mask_of(pairwise: Pairwise, peer: str, bound_to: bytes, field: Field) -> int:
+    """F(K, dg) mod p: the one mask that ``peer`` has too. It tells nothing of the key, or of the mask of another dg."""
+    return _value(pairwise.key(peer), statement(b"tagmask-value/v1", bound_to)) % field.prime
+
+
 def _value(key: bytes, label: bytes) -> int:
     return int.from_bytes(hmac.digest(key, label, hashlib.sha512)[:32], "little")

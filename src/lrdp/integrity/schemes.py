@@ -68,6 +68,9 @@ class ServerScheme(Protocol):
     def relayed(self, updates: tuple[CommittedUpdate, ...]) -> tuple[CommittedUpdate, ...]:
         """What PUBLISH carries of them."""
 
+    def expected(self, header: Header, aggregate: Whole) -> int:
+        """What all tags must sum to: the masks cancel, so the server can tell too."""
+
 
 def small_vector(values: Whole, point: FixedPoint) -> Whole:
     """``values`` if they are an update of this session."""
@@ -141,3 +144,6 @@ class SketchServer:
 
     def relayed(self, updates: tuple[CommittedUpdate, ...]) -> tuple[CommittedUpdate, ...]:  # noqa: ARG002
         return ()
+
+    def expected(self, header: Header, aggregate: Whole) -> int:
+        return transcript_challenge(header, aggregate.size).tag(aggregate)

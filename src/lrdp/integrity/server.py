@@ -151,6 +151,15 @@ def all_tags(published: Published) -> Tags:
     return Tags(tags=published.tags)
 
 
+def proved(published: Published) -> bool:
+    """Whether the tags sum up, as every participant will find."""
+    expected = published.idle.scheme.expected(published.header, published.aggregate)
+    tally = checks.TagTally(
+        position=published.idle.position, header=published.header, tags=published.tags, expected=expected
+    )
+    return checks.tags_sum_up(tally)
+
+
 def conclude(published: Published, accepts: Sequence[Accept]) -> tuple[Idle, RoundReceipt]:
     """The round is over: the next model, and the receipt with every ACCEPT that holds; ``endorse`` adds later ones."""
     idle, header = published.idle, published.header

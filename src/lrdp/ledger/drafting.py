@@ -86,6 +86,9 @@ min_roster = {peers.min_roster}
 # A round that somebody left is tried again with the same participants or given up ("same-roster"), or also without them
 # ("smaller-roster"): then the others can see the difference of two sums, which is one noised update.
 retries = "{peers.retries}"
+# What the server sees: every noised update ("sketch"), or their sum alone ("exact": each participant is sent the masked
+# updates of all others, so for small models). Sessions of the other kind are declined.
+scheme = "{peers.scheme}"
 """
 
 

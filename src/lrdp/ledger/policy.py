@@ -127,9 +127,18 @@ class Retries(StrEnum):
     """Also without those who left: whoever holds both sums holds their difference, one noised update."""
 
 
+class Scheme(StrEnum):
+    """What a server may see of this client's updates."""
+
+    SKETCH = "sketch"
+    """Each noised update; masked tags prove the sum."""
+    EXACT = "exact"
+    """The sum alone: updates leave under masks, and every participant adds up the masked updates of all."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PeersRule:
-    """With whom this client computes: a registry by its hash, servers by their keys, rounds of a least size.
+    """With whom this client computes: a registry by its hash, servers by their keys, rounds of a least size and kind.
 
     Without a registry or without a server's key no session is joined.
     """
@@ -138,10 +147,18 @@ class PeersRule:
     server_keys: tuple[str, ...] = ()
     min_roster: int = FEWEST_PARTICIPANTS
     retries: Retries = Retries.SAME_ROSTER
+    scheme: Scheme = Scheme.SKETCH
 
     def __post_init__(self) -> None:
         limits.made_by("registry_sha256", self.registry_sha256, str)
         limits.made_by("retries", self.retries, Retries)
+        limits.made_by("scheme", self.scheme, Scheme)
+        if (self.scheme, self.retries) == (Scheme.EXACT, Retries.SMALLER_ROSTER):
+            raise InvalidInput(
+                'retries must be "same-roster" where scheme is "exact": the sum over a roster and that over a part of '
+                "it would show the server the updates of the rest, which their masks are to hide.",
+                field="retries",
+            )
         if self.registry_sha256:
             check_digest("registry_sha256", self.registry_sha256)
         for key in limits.made_by("server_keys", self.server_keys, tuple):

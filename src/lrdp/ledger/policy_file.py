@@ -19,7 +19,17 @@ from typing import Any, Final, TypeVar
 from lrdp import files
 from lrdp.accounting import MECHANISMS, Adjacency, Budget, SizedGaussian
 from lrdp.errors import InvalidInput, PolicyRefused
-from lrdp.ledger.policy import BudgetCounting, BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Policy, Retries
+from lrdp.ledger.policy import (
+    BudgetCounting,
+    BudgetRule,
+    Holder,
+    MechanismRule,
+    ModelRule,
+    PeersRule,
+    Policy,
+    Retries,
+    Scheme,
+)
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.toml_text import MOST_TOML_CHARACTERS, read_toml
 
@@ -205,13 +215,14 @@ def _model(reader: _Reader) -> ModelRule:
 def _peers(reader: _Reader) -> PeersRule:
     """An empty hash or an empty list means that none is pinned: then requests must not name one."""
     digest = reader.get("peers.registry_sha256", str)
-    if not any(reader.has(f"peers.{key}") for key in ("server_keys", "min_roster", "retries")):
+    if not any(reader.has(f"peers.{key}") for key in ("server_keys", "min_roster", "retries", "scheme")):
         return reader.checked("peers", lambda: PeersRule(registry_sha256=digest))
     keys, fewest = tuple(reader.get("peers.server_keys", list)), reader.get("peers.min_roster", int)
     retries = reader.choice("peers.retries", Retries)
+    scheme = reader.choice("peers.scheme", Scheme) if reader.has("peers.scheme") else Scheme.SKETCH
     return reader.checked(
         "peers",
-        lambda: PeersRule(registry_sha256=digest, server_keys=keys, min_roster=fewest, retries=retries),
+        lambda: PeersRule(registry_sha256=digest, server_keys=keys, min_roster=fewest, retries=retries, scheme=scheme),
     )
 
 

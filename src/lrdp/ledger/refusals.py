@@ -27,6 +27,7 @@ class Refusal(Enum):
     REGISTRY = "registry"
     SERVER = "server"
     ROSTER = "roster"
+    SCHEME = "scheme"
     METRICS = "metrics"
     RECHARGE = "recharge"
     BUDGET = "budget"

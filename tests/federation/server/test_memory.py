@@ -36,7 +36,7 @@ def play(given: Stage) -> list[Whole]:
     """An honest round; all the vectors that it consists of."""
     given.gather()
     given.publish()
-    published = given.coordinator._in(Published)
+    published = given.coordinator.state(Published)
     given.coordinator.conclude()
     given.close()
     return [published.aggregate, published.next_model, *(update.values for update in published.updates)]

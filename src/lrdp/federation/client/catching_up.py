@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lrdp.errors import InvalidInput
@@ -12,6 +14,8 @@ from lrdp.federation.wire.layout import Layout, as_model
 from lrdp.federation.wire.questions import CatchUp, Hello
 from lrdp.federation.wire.signing import check_session_signed, run_identifier
 from lrdp.integrity import (
+    KEY_SIZE,
+    ClientScheme,
     ClientState,
     Identity,
     ProofMethod,
@@ -19,6 +23,7 @@ from lrdp.integrity import (
     Session,
     Step,
     client,
+    exact_client,
     follow_all,
     genesis,
     model_hash,
@@ -37,8 +42,8 @@ def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Lay
     """The session that a server proposes, as it was opened, if this client may take part in it.
 
     Guarantees: its registries, its server and its least roster are as the policy pins them, that server opened it and
-    took these registries up, its model is the client's own, its method `sketch`. Of a registry that the pinned one does
-    not vouch for nothing is decoded or kept.
+    took these registries up, its scheme is the policy's, its model is the client's own. Of a registry that the pinned
+    one does not vouch for nothing is decoded or kept.
     """
     shown = Lineage.of(hello)
     check_registries(shown.digests, policy)
@@ -53,11 +58,8 @@ def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Lay
             "the server's model is not this client's: names, order or shapes of parameters differ. A server starts "
             "from the trained alone, {name: p for name, p in model.named_parameters() if p.requires_grad}."
         )
-    if (
-        session.identifier != run_identifier(hello.nonce, hello.layout)
-        or session.parameters.method != ProofMethod.SKETCH
-    ):
-        raise InvalidInput("the session is not bound to this model, or is not of the method `sketch`.")
+    if session.identifier != run_identifier(hello.nonce, hello.layout):
+        raise InvalidInput("the session is not bound to this model.")
     return session
 
 
@@ -90,7 +92,7 @@ class ShownHistory:
 def caught_up(ready: client.Ready, shown: ShownHistory) -> client.Ready:
     """From where the client stands to the end of the steps, with a model that they end in."""
     model = ready.model if shown.model is None else as_model(shown.model, ready.model.size)
-    return client.catch_up(ready, shown.steps, model)
+    return client.catch_up(ready, shown.steps, model, own_half)
 
 
 def joined(identity: Identity, session: Session, shown: ShownHistory, last_update: int) -> client.Ready:
@@ -103,5 +105,13 @@ def joined(identity: Identity, session: Session, shown: ShownHistory, last_updat
     first = next((step.header.model for step in shown.steps if isinstance(step, RoundReceipt)), None)
     start = genesis(session, model_hash(model) if first is None else first)
     position = follow_all(start, shown.steps)
-    scheme = sketch_client(identity, position.session)
-    return client.resume(identity, scheme, position, model, nothing_before(last_update))
+    return client.resume(identity, own_half(identity, position.session), position, model, nothing_before(last_update))
+
+
+def own_half(identity: Identity, session: Session) -> ClientScheme:
+    """A client's half of the session's method; where updates are masked, with a key made here and now."""
+    halves: dict[ProofMethod, Callable[[], ClientScheme]] = {
+        ProofMethod.SKETCH: lambda: sketch_client(identity, session),
+        ProofMethod.EXACT: lambda: exact_client(identity, session, os.urandom(KEY_SIZE), ()),
+    }
+    return halves[session.parameters.method]()

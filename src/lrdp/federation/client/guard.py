@@ -18,7 +18,8 @@ from typing import Any, Final
 from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.local_task import LocalTask, Workbench
-from lrdp.federation.client.participant import Participant, most_vectors
+from lrdp.federation.client.masking import most_vectors
+from lrdp.federation.client.participant import Participant
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Decline, read_message, to_frame, word_of
 from lrdp.federation.wire.sockets import receive, send
@@ -96,7 +97,7 @@ class Guard:
 
     def __init__(self, home: ClientHome, participant: Participant, patience: float = PATIENCE_SECONDS) -> None:
         self._home, self._participant, self._patience = home, participant, patience
-        self._most = most_vectors(home.policy().model.max_bytes)
+        self._most = most_vectors(home.policy())
 
     def serve(self, listener: socket.socket, told: socket.socket) -> None:
         """Until ``told`` is readable; a message that came before is answered first."""
@@ -133,7 +134,7 @@ class Guard:
     def _largest(self) -> int:
         """Of the policy as it is now; where it cannot be read, the last one counts, and the message is refused."""
         with suppress(LrdpError):
-            self._most = most_vectors(self._home.policy().model.max_bytes)
+            self._most = most_vectors(self._home.policy())
         return self._most
 
 

@@ -18,10 +18,14 @@ from lrdp.federation.client.following import Follower
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.lineage import NotAMember
 from lrdp.federation.client.local_task import Workbench
+from lrdp.federation.client.masking import Masking, mask_key, most_vectors, require_clear
 from lrdp.federation.client.paying import Made, MakeUpdate, Payer
+from lrdp.federation.client.pins import allowed_repeats
 from lrdp.federation.client.standing import LeftSession, Standing
+from lrdp.federation.wire.disputing import Deposed, Dispute
 from lrdp.federation.wire.frames import Frame, admit
 from lrdp.federation.wire.layout import unpack_values
+from lrdp.federation.wire.masked import AbleToMask, MaskedAnnouncement, Pledged, Pledging, Reveal, Revealed
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import (
     NOWHERE,
@@ -42,6 +46,7 @@ from lrdp.federation.wire.questions import (
     Here,
     OwnTag,
     Question,
+    Sum,
     TrainAhead,
     TrainedAhead,
     Work,
@@ -49,8 +54,8 @@ from lrdp.federation.wire.questions import (
     to_frame,
 )
 from lrdp.federation.wire.signing import check_order_signed
-from lrdp.integrity import NONCE_SIZE, Repeats, RoundReceipt, Wire, client, same_roster, smaller_roster
-from lrdp.ledger import Head, Ledger, Retries
+from lrdp.integrity import NONCE_SIZE, RoundReceipt, Wire, client, depose
+from lrdp.ledger import Head, Ledger
 from lrdp.screen import visible
 from lrdp.training import private_update
 
@@ -66,11 +71,6 @@ _CODES: Final[dict[type[Exception], str]] = {
 }
 
 
-def most_vectors(model_bytes: int) -> int:
-    """Bytes of all vectors of a message: a sum of updates has twice those of a model."""
-    return 2 * model_bytes
-
-
 class Participant:
     """One client: bytes in, bytes out. What must outlast a message is on disk."""
 
@@ -78,6 +78,7 @@ class Participant:
         self._home, self._bench, self._payer = home, bench, Payer(home, bench, update)
         self._standing = Standing(home.standing)
         self._follower = Follower(home, bench, self._standing)
+        self._masking = Masking(home, self._standing, self._payer)
 
     def handle(self, given: Frame) -> Frame:
         """The answer to a message; a refusal, whatever went wrong, is a constant.
@@ -104,7 +105,7 @@ class Participant:
     def _question(self, given: Frame) -> Question:
         policy = self._home.policy()
         self._bench.set_up(policy)
-        admit(given.sizes, most_vectors(policy.model.max_bytes))
+        admit(given.sizes, most_vectors(policy))
         question = read_message(given)
         if not isinstance(question, Question):
             raise InvalidInput(f"{type(question).__name__} is an answer: a client is asked questions.")
@@ -117,9 +118,13 @@ class Participant:
             TrainAhead: self.train_ahead,
             HandIn: self.hand_in,
             Count: self.count,
+            Pledging: self.pledging,
+            Reveal: self.reveal,
             Announcement: self.announcement,
+            MaskedAnnouncement: self.announcement,
             Closing: self.closing,
             CanYou: self.can_you,
+            Dispute: self.dispute,
         }
         return answers[type(question)](question, accept)
 
@@ -154,14 +159,26 @@ class Participant:
             raise Behind("this client has signed no tag that is open.")
         return Accepted(accept=accept)
 
-    # ---------------------------------------------------------------------------------------------- four kinds of work
+    # ---------------------------------------------------------------------------------------------- five kinds of work
     def contribute(self, asked: Contribute, accept: bytes) -> Contributed:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
         ready, registries = self._follower.up_to_date(asked.since)
+        require_clear(ready)
         order = self._order(ready, asked)
         begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
         with self._books(asked.since) as ledger:
             return self._committed(ledger, begun, self._payer.trained(ledger, order, ready, registries), accept)
+
+    def pledging(self, asked: Pledging, accept: bytes) -> Pledged:
+        """The same where updates are masked: *… → noise → mask → commit*, and the commitment alone leaves."""
+        ready, registries = self._follower.up_to_date(asked.since)
+        order = self._order(ready, asked)
+        with self._books(asked.since) as ledger:
+            return replace(self._masking.pledged(ledger, ready, asked, order, registries), accept=accept)
+
+    def reveal(self, asked: Reveal, _accept: bytes) -> Revealed:
+        """*Send*, once everybody is bound: what leaves is masked for those who are, and for nobody else."""
+        return self._masking.revealed(asked, allowed_repeats(self._home.policy()))
 
     def train_ahead(self, asked: TrainAhead, accept: bytes) -> TrainedAhead:
         """The same without the last two: the update waits for a round that it can be part of."""
@@ -175,6 +192,7 @@ class Participant:
     def hand_in(self, asked: HandIn, accept: bytes) -> Contributed:
         """The last two: *commit → send*."""
         ready, _ = self._follower.up_to_date(asked.since)
+        require_clear(ready)
         begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
         with self._books(asked.since) as ledger:
             return self._committed(ledger, begun, self._waiting(ledger), accept)
@@ -188,16 +206,17 @@ class Participant:
             ledger.sent(reply)
         return Counted(share=reply.body, head=reply.head, accept=accept)
 
-    def can_you(self, asked: CanYou, accept: bytes) -> Able:
+    def can_you(self, asked: CanYou, accept: bytes) -> Able | AbleToMask:
         """Yes, or the very refusal that the order would meet; nothing is charged, and no record is looked at."""
         ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         self._standing.ask_about(ready.position.round, asked.order)
         with self._books(asked.since) as ledger:
             self._payer.afford(ledger, order, ready, registries)
-        return Able(accept=accept)
+        key = mask_key(ready)
+        return AbleToMask(key=key, accept=accept) if key else Able(accept=accept)
 
-    def _order(self, ready: client.Ready, asked: Contribute | TrainAhead | Count | CanYou) -> Order:
+    def _order(self, ready: client.Ready, asked: Contribute | Pledging | TrainAhead | Count | CanYou) -> Order:
         """What the server orders, under its signature for this round; a count counts, and other work does not."""
         check_order_signed(ready.position, asked.order, asked.signature)
         order = Order.decode(asked.order)
@@ -226,7 +245,7 @@ class Participant:
         position, reply = begun.ready.position, made.reply
         values = unpack_values(reply.body, position.session.parameters.point)
         bound = client.commit(begun, values, os.urandom(NONCE_SIZE), update=reply.charge)
-        committed, update = client.reveal(bound, repeats=self._repeats())
+        committed, update = client.reveal(bound, repeats=allowed_repeats(self._home.policy()))
         self._standing.save(committed)
         ledger.sent(reply)
         return Contributed(
@@ -238,25 +257,27 @@ class Participant:
         )
 
     # --------------------------------------------------------------------------------------------------------- the sum
-    def announcement(self, given: Announcement, _accept: bytes) -> OwnTag:
+    def announcement(self, given: Sum, _accept: bytes) -> OwnTag:
         """Check what the server published, and sign one's tag for it; asked again, give the same tag again."""
         state = self._standing.load(self._home.identity())
         if not isinstance(state, client.Committed | client.Tagged):
             raise Behind("this client has committed to nothing that could be published.")
         wire = Wire(last_verified(state).position)
-        publish = wire.read_publish(given.publish, given.aggregate or b"")
+        publish = wire.read_publish(given.publish, *given.vectors)
         if isinstance(state, client.Tagged):
-            return OwnTag(tag=wire.tag(client.answer_again(state, publish, self._repeats())))
-        tagged, tag = client.answer(state, publish, self._repeats())
+            return OwnTag(tag=wire.tag(client.answer_again(state, publish, allowed_repeats(self._home.policy()))))
+        tagged, tag = client.answer(state, publish, allowed_repeats(self._home.policy()))
         word = RoundReceipt(header=publish.header, signature=publish.signature, tags=(tag,), accepts=())
         self._standing.answer(tagged, word.encode())
         return OwnTag(tag=wire.tag(tag))
 
-    def _repeats(self) -> Repeats:
-        """In which other sums the policy lets an update stand that was shown in one."""
-        return {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}[
-            self._home.policy().peers.retries
-        ]
+    def dispute(self, asked: Dispute, _accept: bytes) -> Deposed:
+        """One's tag without its masks, where all tags of the attempt that this client is in do not sum up."""
+        state = self._standing.load(self._home.identity())
+        if not isinstance(state, client.Tagged):
+            raise Behind("this client has signed no tag that is open, or the round was accepted.")
+        tags = Wire(state.ready.position).read_tags(asked.tags, state.header)
+        return Deposed(word=depose(state, tags).encode())
 
     def _declined(self, problem: Exception, code: str, accept: bytes) -> Frame:
         _LOG.warning("%s refused (%s): %s", self._home.folder.name, code, visible(str(problem)))

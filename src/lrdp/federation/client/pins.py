@@ -1,22 +1,22 @@
-"""With whom a client computes is its policy's to say: the registry, the server's key, and how small a round may be."""
+"""With whom a client computes is its policy's to say: registry, server's key, how small a round, and what is seen."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from lrdp.errors import PolicyRefused
-from lrdp.integrity import Session
-from lrdp.ledger import Policy, Refusal
+from lrdp.integrity import Repeats, Session, same_roster, smaller_roster
+from lrdp.ledger import Policy, Refusal, Retries
 
 
 def check_pins(session: Session, registries: Collection[bytes], policy: Policy) -> None:
-    """Refuse a session of another consortium or server, or with smaller rounds than the policy has.
+    """Refuse a session of another consortium or server, with smaller rounds than the policy has, or of another scheme.
 
     ``registries`` are the digests of the session's own and of those that replaced it.
 
     Guarantees: of a session that passes, every round has ``min_roster`` members of the pinned registry, or of one that
     its consortium put before or after it, and a client that was absent believes in a round only if so many of them
-    accepted it.
+    accepted it. Where the policy says `exact`, the server sees sums alone.
     """
     check_registries(registries, policy)
     server, peers, fewest = session.server_key.hex(), policy.peers, session.parameters.min_roster
@@ -32,6 +32,12 @@ def check_pins(session: Session, registries: Collection[bytes], policy: Policy) 
             f"({policy.where('peers.min_roster')}): nothing was trained.",
             Refusal.ROSTER,
         )
+    if session.parameters.method.value != peers.scheme.value:
+        raise PolicyRefused(
+            f"the session's rounds are of the scheme {session.parameters.method}, the policy wants {peers.scheme} "
+            f"({policy.where('peers.scheme')}): nothing was trained.",
+            Refusal.SCHEME,
+        )
 
 
 def check_registries(registries: Collection[bytes], policy: Policy) -> None:
@@ -43,3 +49,9 @@ def check_registries(registries: Collection[bytes], policy: Policy) -> None:
             f"({policy.where('peers.registry_sha256')}): nothing was trained.",
             Refusal.REGISTRY,
         )
+
+
+def allowed_repeats(policy: Policy) -> Repeats:
+    """In which other sums the policy lets an update stand that was shown in one."""
+    allowed: dict[Retries, Repeats] = {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}
+    return allowed[policy.peers.retries]

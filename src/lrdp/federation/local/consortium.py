@@ -26,7 +26,7 @@ from lrdp.integrity import (
 )
 from lrdp.integrity import registry as registries
 from lrdp.ledger import Holder as PolicyIdentity
-from lrdp.ledger import Home, PeersRule, open_budget, write_policy
+from lrdp.ledger import Home, PeersRule, Scheme, open_budget, write_policy
 
 _NO_TASK: Final = '# [task]\n# module = "package.module:name"'
 
@@ -71,12 +71,13 @@ def found(
     *,
     unit: str = "record",
     min_roster: int | None = None,
+    scheme: Scheme = Scheme.SKETCH,
     task: str = "",
 ) -> Consortium:
     """Keys for everybody, a signed registry, and for each client a policy and an open budget of its own.
 
-    Every policy pins registry and server, and a least roster: a majority of the registry unless it is given. ``task``
-    is what a guard trains, as in ``"package.module:name"``.
+    Every policy pins registry and server, a least roster, a majority of the registry unless it is given, and what a
+    server may see of updates. ``task`` is what a guard trains, as in ``"package.module:name"``.
     """
     consortium = Consortium(folder=folder)
     identities = {name: new_identity(name) for name in trainings}
@@ -89,18 +90,21 @@ def found(
     files.replace(consortium.registry_file, record.encode(), files.PUBLIC)
     for name, training in trainings.items():
         holder = PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1)
-        rule = pinned(consortium, registry, min_roster)
+        rule = pinned(consortium, registry, min_roster, scheme)
         enrol(consortium.client(name), holder, training, rule, task)
         keys.save(identities[name], consortium.client(name).identity_file)
     return consortium
 
 
-def pinned(consortium: Consortium, registry: Registry, min_roster: int | None = None) -> PeersRule:
+def pinned(
+    consortium: Consortium, registry: Registry, min_roster: int | None = None, scheme: Scheme = Scheme.SKETCH
+) -> PeersRule:
     """What a client's policy pins: this registry, the consortium's server, and a majority unless told otherwise."""
     return PeersRule(
         registry_sha256=registry.digest.hex(),
         server_keys=(consortium.server_identity().member.signing_key.hex(),),
         min_roster=majority(registry) if min_roster is None else min_roster,
+        scheme=scheme,
     )
 
 

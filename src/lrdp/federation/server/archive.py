@@ -14,7 +14,8 @@ from lrdp.federation.server.chronicle import Concluded, Rotation
 from lrdp.federation.server.model_shelf import ModelShelf
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.server.saved_state import SavedState, write_state
-from lrdp.integrity import RoundReceipt, Session, Step, json_object, read_step, session_line
+from lrdp.federation.wire.case_files import write_case
+from lrdp.integrity import FailedRound, RoundReceipt, Session, Step, json_object, read_step, session_line
 from lrdp.ledger import Head
 
 _MOST_BYTES: Final = 64 << 20
@@ -68,6 +69,13 @@ class Archive:
     def append_attempt(self, word: RoundReceipt) -> None:
         """What was signed in an attempt that came to nothing: header, pledges and tags, for whoever asks who lied."""
         _append(self._attempts, word.encode().hex())
+
+    def put_case(self, failed: FailedRound) -> Path:
+        """A round whose tags did not sum up, with what everybody said of it; for `lrdp blame`."""
+        header = failed.case.header
+        name = f"case-{self._session.digest.hex()[:16]}-{header.round + 1:05d}-{header.attempt + 1:03d}.safetensors"
+        write_case(self._folder / name, failed)
+        return self._folder / name
 
     def heads_of(self, name: str) -> tuple[str, ...]:
         """The highest head that a client's ledger signed, as far as this server knows."""

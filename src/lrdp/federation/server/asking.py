@@ -9,6 +9,7 @@ from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.nodes import SILENT
 from lrdp.federation.server.run_result import RunEnded
 from lrdp.federation.server.settling import EXHAUSTED
+from lrdp.federation.wire.masked import AbleToMask
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Able, Decline
 from lrdp.integrity import Roster
@@ -55,11 +56,17 @@ class Asking:
     def declined(self, names: Sequence[str], order: Order, roster: Roster) -> dict[str, str]:
         """Ask whoever has not said yes to this order yet; who declines, and how."""
         questions = self._coordinator.can_you(names, order, roster)
-        new = {name: asked for name, asked in questions.items() if (name, asked.signature) not in self._able}
+        new = {
+            name: asked
+            for name, asked in questions.items()
+            if (name, asked.signature) not in self._able or self._coordinator.keys.lack(name)
+        }
         answers, declined = self._courier.exchange(new) if new else {}, dict[str, str]()
         for name, asked in new.items():
             answer = answers.get(name, SILENT)
-            if isinstance(answer, Able):
+            if isinstance(answer, AbleToMask):
+                self._coordinator.keys.put(name, answer.key)
+            if isinstance(answer, Able | AbleToMask):
                 self._coordinator.reached(name)
                 self._able.add((name, asked.signature))
             else:

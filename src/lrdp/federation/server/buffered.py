@@ -16,6 +16,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from lrdp import limits
+from lrdp.errors import Unsupported
 from lrdp.federation.server.asking import Asking
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
@@ -45,6 +46,12 @@ class BufferedAverage:
     def __init__(self, terms: Terms, *, buffer: int, observe: Observe = silence, **options: Any) -> None:
         refuse_options("BufferedAverage", options)
         limits.whole("buffer", buffer, 3, "of two, each could subtract itself from the sum")
+        if terms.scheme.masks:
+            raise Unsupported(
+                "BufferedAverage has no ExactRounds: a masked update counts with all that it was masked with or not at "
+                "all, so whoever leaves a buffer would spoil it for everybody in it, and those who are slow are whom a "
+                "buffer is for. Use VerifiedAverage, or SketchRounds; nothing was started."
+            )
         self._terms, self._buffer, self._observe = terms, buffer, observe
 
     def start(

@@ -12,13 +12,15 @@ from typing import Any, TypeVar
 
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle, Concluded
+from lrdp.federation.server.mask_keys import MaskKeys
 from lrdp.federation.server.repetitions import Repetitions, ShownSum
 from lrdp.federation.server.saved_state import Progress
 from lrdp.federation.server.saving import saved
-from lrdp.federation.wire.layout import Layout, raw, unpack_values
+from lrdp.federation.server.schemes import Conduct
+from lrdp.federation.wire.layout import Layout, raw
+from lrdp.federation.wire.masked import Pledged
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import (
-    Announcement,
     CanYou,
     CatchUp,
     Closing,
@@ -28,7 +30,9 @@ from lrdp.federation.wire.questions import (
     HandIn,
     Hello,
     Here,
+    Sum,
     TrainAhead,
+    Work,
 )
 from lrdp.federation.wire.signing import rotated_hello, sign_order
 from lrdp.integrity import (
@@ -40,14 +44,10 @@ from lrdp.integrity import (
     Registry,
     Room,
     Roster,
-    RoundReceipt,
     Session,
     Wire,
-    checks,
     server,
-    transcript_challenge,
 )
-from lrdp.ledger import Retries
 
 State = TypeVar("State", Idle, Gathering, Published)
 Publishing = Callable[[Gathering, Room], tuple[Published, Publish]]
@@ -57,11 +57,13 @@ class Coordinator:
     """One session from its first model on."""
 
     def __init__(
-        self, idle: Idle, hello: Hello, layout: Layout, archive: Archive, retries: Retries = Retries.SAME_ROSTER
+        self, idle: Idle, hello: Hello, layout: Layout, archive: Archive, conduct: Conduct | None = None
     ) -> None:
         self._state: Idle | Gathering | Published = idle
+        self._retries, self.scheme = conduct or Conduct()
+        self.keys, self.order = MaskKeys(needed=self.scheme.masks), Order()
         self.hello, self.layout, self.archive = hello, layout, archive
-        self._retries, self.repetitions = retries, Repetitions(retries)
+        self.repetitions = Repetitions(self._retries)
         self._chronicle, self.progress = Chronicle(), Progress()
         self._shown: memoryview | None = None
         self._room = Room()  # each round takes the memory of those before it
@@ -118,6 +120,7 @@ class Coordinator:
     def forget(self, name: str) -> None:
         """Whoever declined may have lost its place: it is asked again."""
         self._chronicle.forget(name)
+        self.keys.forget(name)
 
     def can_follow(self, name: str) -> bool:
         """Whether the receipts that a client would need all have their quorum."""
@@ -145,8 +148,11 @@ class Coordinator:
 
         Raises NotVerified if it is not the consortium's, not due, or too small for the session's rounds.
         """
-        before = self._in(Idle)
+        before = self.state(Idle)
         self._state = server.rotate(before, registry)
+        self.keys = MaskKeys(
+            needed=self.scheme.masks
+        )  # another registry makes another session, with mask keys of its own
         gone = self._chronicle.rotate(before.position, registry)
         self.hello = rotated_hello(self.hello, before.identity, self._chronicle.rotations)
         self.write_down()
@@ -158,17 +164,16 @@ class Coordinator:
         asked, signature = self._asking(self._renewed(order, roster))
         return {name: CanYou(order=asked, signature=signature, since=self._since(name)) for name in names}
 
-    def invite(self, names: Sequence[str], order: Order | None) -> dict[str, Contribute | HandIn]:
+    def invite(self, names: Sequence[str], order: Order | None) -> dict[str, Work]:
         """Open a round; without an order it is for updates that wait at the clients."""
         self._state, train = server.open_round(self._idle, names)
         invitation = Wire(self._idle.position).train(train)
         if order is None:
             return {name: HandIn(invitation=invitation, since=self._since(name)) for name in train.invited}
+        self.order = order
         asked, signature = self._asking(self._renewed(order, train.invited))
-        return {
-            name: Contribute(order=asked, signature=signature, invitation=invitation, since=self._since(name))
-            for name in train.invited
-        }
+        work, keys = Contribute(order=asked, signature=signature, invitation=invitation), self.keys.of(train.invited)
+        return {name: self.scheme.invitation(replace(work, since=self._since(name)), keys) for name in train.invited}
 
     def order_ahead(self, name: str, order: Order) -> TrainAhead:
         """Train now, for a round to come."""
@@ -205,59 +210,52 @@ class Coordinator:
         self.archive.keep_head(name, head)
         self._chronicle.reached(name)
 
-    def take(self, given: Contributed) -> str:
+    def take(self, given: Contributed | Pledged) -> str:
         """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
-        gathering = self._in(Gathering)
-        values = unpack_values(given.values or b"", self._idle.position.session.parameters.point, self._room)
-        update = Wire(self._idle.position).read_update(given.update, raw(values))
-        self._state = server.admit(server.enlist(gathering, update.pledge), update)
-        return update.pledge.name
+        self._state, name = self.scheme.taken(self.state(Gathering), given, self._room)
+        return name
 
     def publishable(self) -> bool:
-        """Whether everybody whose update is there would stand by their sum."""
-        gathering = self._in(Gathering)
-        roster = tuple(sorted(update.pledge.name for update in gathering.updates))
+        """Whether everybody who is bound to an update would stand by their sum."""
+        gathering = self.state(Gathering)
+        roster = tuple(sorted(pledge.name for pledge in gathering.pledges))
         return self.repetitions.allow(roster, gathering.train.invited)
 
-    def announce(self, publish: Publishing = server.publish) -> tuple[Announcement, tuple[str, ...]]:
+    def gather(self, gathering: Gathering) -> None:
+        """The round that is open, with more pledges or updates."""
+        self._state = gathering
+
+    def announce(self, publish: Publishing = server.publish) -> tuple[Sum, tuple[str, ...]]:
         """Sum what was admitted, and publish it to those whose it is."""
-        self._state, said = publish(self._in(Gathering), self._room)
+        self._state, said = publish(self.state(Gathering), self._room)
         self.repetitions.publish(said.header.names)
         self.write_down()  # before anybody sees the sum: a server that forgot it might show another of the same updates
-        prefix = Wire(self._idle.position).publish(said)
-        return Announcement(publish=prefix, aggregate=raw(said.aggregate)), said.header.names
+        return self.scheme.announcement(Wire(self._idle.position), said), said.header.names
 
     def tag(self, data: bytes) -> str:
         """A participant's tag; raises NotVerified where it does not hold."""
         tag = Wire(self._idle.position).read_tag(data)
-        self._state = server.collect(self._in(Published), tag)
+        self._state = server.collect(self.state(Published), tag)
         return tag.name
 
     @property
     def missing_tags(self) -> set[str]:
         """Who has yet to sign what was published."""
-        published = self._in(Published)
+        published = self.state(Published)
         return set(published.header.names) - {tag.name for tag in published.tags}
 
     def all_tags(self) -> bytes:
         """Everybody's tags, as they travel."""
-        published = self._in(Published)
+        published = self.state(Published)
         return Wire(published.idle.position).tags(server.all_tags(published), published.header)
 
     def proved(self) -> bool:
         """Whether the tags sum up, as every participant will find: the masks cancel, so the server can tell too."""
-        published = self._in(Published)
-        tally = checks.TagTally(
-            position=self._idle.position,
-            header=published.header,
-            tags=published.tags,
-            expected=transcript_challenge(published.header, published.aggregate.size).tag(published.aggregate),
-        )
-        return checks.tags_sum_up(tally)
+        return server.proved(self.state(Published))
 
     def conclude(self) -> Concluded:
         """All tags are in: the next model, on disk before anybody sees the tags and moves on to it."""
-        published, tags = self._in(Published), self.all_tags()
+        published, tags = self.state(Published), self.all_tags()
         self._state, receipt = server.conclude(published, [])
         ended = Concluded(published.idle.position, receipt, tags)
         self._chronicle.conclude(ended)
@@ -267,12 +265,12 @@ class Coordinator:
         self.note(tried=self.progress.tried + 1)
         return ended
 
-    def give_up(self) -> None:
+    def give_up(self, liars: Collection[str] = ()) -> None:
         """Another attempt of the same round, from the same model. Who signed what in this one is kept."""
+        if (shown := self.scheme.shown(self._state)) is not None and self.repetitions.published(shown[0]):
+            self.repetitions.fail(shown[0], shown[1] | set(liars))
         if isinstance(published := self._state, Published):
-            self.repetitions.fail(published.header.names, self.missing_tags)
-            word = RoundReceipt(header=published.header, signature=published.signature, tags=published.tags, accepts=())
-            self.archive.append_attempt(word)
+            self.archive.append_attempt(server.conclude(published, [])[1])
         self._state = replace(self._idle, attempt=self._idle.attempt + 1)
         self.note(tried=self.progress.tried + 1)
 
@@ -291,10 +289,12 @@ class Coordinator:
     def write_down(self) -> None:
         """Save what a server goes on from that dies now; then the history, so that its file says nothing beyond it."""
         known = self._chronicle, self.repetitions, self.progress
-        self.archive.save(saved(self._state, self.hello, *known, self.archive.written))
+        shown = self.scheme.shown(self._state)
+        self.archive.save(saved(self._idle, shown and shown[0], self.hello, *known, self.archive.written))
         self.archive.add_accepted(self._chronicle.steps)
 
-    def _in(self, kind: type[State]) -> State:
+    def state(self, kind: type[State]) -> State:
+        """Where the protocol stands, which must be there."""
         if not isinstance(self._state, kind):
             raise RuntimeError("the steps of a round were called out of order.")
         return self._state

@@ -13,6 +13,7 @@ from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle, retold
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.saved_state import STATE_FILE, SavedState, read_state
+from lrdp.federation.server.schemes import SCHEMES
 from lrdp.federation.server.terms import Terms
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
@@ -55,15 +56,16 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
     session = terms.session(layout, hello.nonce)
     if session.encode() != hello.session:
         raise InvalidInput(
-            f"the session in {terms.folder} was opened with another server's key, registry, least roster or rounding "
-            f"than these terms have: go on with those, or name another folder for a new session; nothing was started."
+            f"the session in {terms.folder} was opened with another server's key, registry, least roster, scheme or "
+            f"rounding than these terms have: go on with those, or name another folder for a new session; nothing was "
+            f"started."
         )
     archive = terms.archive(session)
     kept = archive.models.take(state.round)
     idle = states.decode_server(state.idle, terms.identity, {"model": kept.vector})
     if not isinstance(idle, Idle):
         raise InvalidInput(f"the state in {terms.folder} is not one between rounds: nothing was started.")
-    coordinator = Coordinator(idle, hello, layout, archive, terms.retries)
+    coordinator = Coordinator(idle, hello, layout, archive, terms.conduct)
     coordinator.go_on(_chronicle(archive, state, idle, session), state.shown, state.progress)
     return coordinator
 
@@ -95,4 +97,5 @@ def terms_of(folder: Path) -> Terms:
         order=Order.decode(bytes.fromhex(state.progress.order)) if state.progress.order else Order(),
         point=lambda _size: session.parameters.point,
         min_roster=session.parameters.min_roster,
+        scheme=SCHEMES[session.parameters.method],
     )

@@ -8,19 +8,22 @@ from lrdp.federation.server.chronicle import Chronicle
 from lrdp.federation.server.repetitions import Repetitions
 from lrdp.federation.server.saved_state import Progress, SavedState
 from lrdp.federation.wire.questions import Hello, to_frame
-from lrdp.integrity import Gathering, Idle, Published, states
-
-ServerState = Idle | Gathering | Published
+from lrdp.integrity import Idle, Roster, states
 
 
-def saved(
-    state: ServerState, hello: Hello, chronicle: Chronicle, repetitions: Repetitions, progress: Progress, written: int
+def saved(  # noqa: PLR0913 — all that a server goes on from
+    idle: Idle,
+    shown: Roster | None,
+    hello: Hello,
+    chronicle: Chronicle,
+    repetitions: Repetitions,
+    progress: Progress,
+    written: int,
 ) -> SavedState:
-    """``written`` steps lie in the history's file. A sum that is out and not proved has failed for whoever goes on."""
-    idle = state if isinstance(state, Idle) else state.idle
-    if isinstance(state, Published):
+    """``written`` steps lie in the history's file; a sum over ``shown`` may be out, and has failed for who goes on."""
+    if shown is not None:
         idle = replace(idle, attempt=idle.attempt + 1)
-        repetitions = repetitions.as_if_failed(state.header.names)
+        repetitions = repetitions.as_if_failed(shown)
     return SavedState(
         hello=to_frame(hello).prefix,
         round=idle.position.round,

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Final
 
 from lrdp.errors import LrdpError
+from lrdp.federation.server.blaming import blamed
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.revealing import dropped, revealed
 from lrdp.federation.server.round_report import RoundReport
+from lrdp.federation.wire.masked import Pledged
 from lrdp.federation.wire.questions import Answer, Contributed, Decline, OwnTag
 from lrdp.screen import visible
 
@@ -26,7 +29,7 @@ def gathered(coordinator: Coordinator, answers: Mapping[str, Answer]) -> RoundRe
     model, declined, staleness = coordinator.round, dict[str, str](), dict[str, int]()
     for name, answer in answers.items():
         try:
-            if isinstance(answer, Contributed):
+            if isinstance(answer, Contributed | Pledged):
                 coordinator.reached(name, answer.head)
                 staleness[coordinator.take(answer)] = model - answer.trained_from
             else:
@@ -39,26 +42,49 @@ def gathered(coordinator: Coordinator, answers: Mapping[str, Answer]) -> RoundRe
 
 def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> RoundReport:
     """Publish and gather tags; what cannot be proved is given up, and may be tried again from the same model."""
-    problem = ""
-    if len(report.participants) < coordinator.least:
-        problem = f"{len(report.participants)} updates, {coordinator.least} make a round"
-    elif not coordinator.publishable():
-        problem = "not the roster that was asked for again: another sum of its updates would show single ones"
-    else:
-        announcement, names = coordinator.announce()
-        for _ in range(2):  # who was silent is asked once more for the same tag
-            answers = courier.exchange({name: announcement for name in names if name in coordinator.missing_tags})
-            for name, answer in answers.items():
-                problem = _tagged(coordinator, name, answer) or problem
-            if not coordinator.missing_tags:
-                break
+    if coordinator.scheme.masks:
+        report = _all_bound(coordinator, courier, report)
+    problem, liars = _unfit(coordinator, report), set[str]()
+    if not problem and coordinator.scheme.masks:
+        problem = revealed(coordinator, courier)
+    if not problem:
+        problem = _announced(coordinator, courier)
         if not coordinator.missing_tags and coordinator.proved():
             coordinator.conclude()
             return replace(report, verified=True)
-        missing = ", ".join(sorted(coordinator.missing_tags))
-        problem = problem or (f"no tag of {missing}" if missing else "sum-mismatch: a participant's tag is wrong")
-    coordinator.give_up()
+        if not coordinator.missing_tags:
+            problem, liars = blamed(coordinator, courier)
+    coordinator.give_up(liars)
     return replace(report, problem=problem)
+
+
+def _all_bound(coordinator: Coordinator, courier: Courier, report: RoundReport) -> RoundReport:
+    """Where somebody invited is bound to nothing, the others are invited without: nobody's update is out yet."""
+    while dropped(coordinator) and not _unfit(coordinator, report):
+        fewer = gathered(coordinator, courier.exchange(coordinator.invite(report.participants, coordinator.order)))
+        report = replace(fewer, declined={**report.declined, **fewer.declined})
+    return report
+
+
+def _unfit(coordinator: Coordinator, report: RoundReport) -> str:
+    """Why no sum of what was gathered is published, if none is."""
+    if len(report.participants) < coordinator.least:
+        return f"{len(report.participants)} updates, {coordinator.least} make a round"
+    if not coordinator.publishable():
+        return "not the roster that was asked for again: another sum of its updates would show single ones"
+    return ""
+
+
+def _announced(coordinator: Coordinator, courier: Courier) -> str:
+    """Publish, and gather tags; what is wrong, if not all of them came."""
+    (announcement, names), problem = coordinator.announce(), ""
+    for _ in range(2):  # who was silent is asked once more for the same tag
+        answers = courier.exchange({name: announcement for name in names if name in coordinator.missing_tags})
+        for name, answer in answers.items():
+            problem = _tagged(coordinator, name, answer) or problem
+        if not coordinator.missing_tags:
+            return ""
+    return problem or f"no tag of {', '.join(sorted(coordinator.missing_tags))}"
 
 
 def _tagged(coordinator: Coordinator, name: str, answer: Answer) -> str:

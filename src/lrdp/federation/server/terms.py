@@ -14,6 +14,7 @@ from lrdp import limits
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.schemes import Conduct, RoundScheme, SketchRounds
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Hello
@@ -26,7 +27,6 @@ from lrdp.integrity import (
     Registry,
     RegistryShelf,
     Session,
-    SketchServer,
     majority,
     server,
 )
@@ -67,6 +67,8 @@ class Terms:
     the others; or, where all policies allow it, the same updates of the others. ``arrival`` is how many seconds a round
     waits for enough clients to be there. ``folder`` holds the session, and a run that was cut short goes on in it: the
     last model, the one that ``evaluate_fn`` gives the best ``score``, and those of ``keep_every`` so many rounds.
+    ``scheme`` is what the server sees of updates: each (``SketchRounds``), or their sum alone (``ExactRounds``, for
+    small models); clients whose policies want the other decline as ``scheme``.
     """
 
     identity: Identity
@@ -82,11 +84,22 @@ class Terms:
     arrival: float = 600.0
     keep_every: int | None = None
     score: Score = accuracy_or_loss
+    scheme: RoundScheme = field(default_factory=SketchRounds)
 
     def __post_init__(self) -> None:
+        if self.scheme.masks and self.retries is Retries.SMALLER_ROSTER:
+            raise InvalidInput(
+                "exact rounds are tried again with the same roster alone: the sum over a part of it would show the "
+                "server the updates of the rest; leave out retries."
+            )
         limits.positive("arrival", self.arrival, "so many seconds clients are waited for")
         if self.keep_every is not None:
             limits.whole("keep_every", self.keep_every, 1, "models of every so many rounds are kept")
+
+    @property
+    def conduct(self) -> Conduct:
+        """How rounds are led."""
+        return Conduct(self.retries, self.scheme)
 
     @property
     def least(self) -> int:
@@ -122,7 +135,8 @@ class Terms:
         values = {name: array.numpy() for name, array in arrays.items()}
         layout, nonce = Layout.of_arrays(values), os.urandom(HASH_SIZE)
         session = self.session(layout, nonce)
-        idle = server.start(self.identity, SketchServer(), session, layout.flat(values))
+        self.scheme.require_size(session.parameters.point, self.registry)
+        idle = server.start(self.identity, self.scheme.half, session, layout.flat(values))
         signature = sign_session(self.identity, session)
         hello = Hello(
             session=session.encode(),
@@ -131,7 +145,7 @@ class Terms:
             ancestors=tuple(each.encode() for each in self.registries.before(self.registry)),
             signature=signature,
         )
-        coordinator = Coordinator(idle, hello, layout, self.archive(session), self.retries)
+        coordinator = Coordinator(idle, hello, layout, self.archive(session), self.conduct)
         coordinator.begin()
         return coordinator
 
@@ -140,7 +154,7 @@ class Terms:
         return Session(
             identifier=run_identifier(nonce, layout.described),
             server_key=self.identity.member.signing_key,
-            parameters=Parameters(point=self.point(layout.size), min_roster=self.least),
+            parameters=Parameters(point=self.point(layout.size), method=self.scheme.half.method, min_roster=self.least),
             registry=self.registry,
         )
 

@@ -73,7 +73,7 @@ def read_model(path: Path) -> KeptModel:
     """What ``write_model`` wrote; raises InvalidInput for any other file, and for a model that is not what it says."""
     try:
         data = files.read(path, _MOST_BYTES)
-        arrays, about = load(data), _metadata(data)
+        arrays, about = load(data), metadata(data)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
     except (SafetensorError, ValueError, KeyError) as problem:
@@ -110,7 +110,7 @@ def _bytes(text: str) -> bytes:
         return b""
 
 
-def _metadata(data: bytes) -> dict[str, str]:
+def metadata(data: bytes) -> dict[str, str]:
     """Of a file that safetensors itself has read: a header of JSON, after its length."""
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     about = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length]).get("__metadata__") or {}

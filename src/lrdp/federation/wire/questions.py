@@ -11,7 +11,8 @@ An exchange is a question of the server and an answer of the client::
     Closing       these are all tags: is the sum proved?                 → Accepted
     CanYou        would you train as ordered?                            → Able
 
-and any question → Decline. The integrity protocol's own bytes travel inside as they are.
+and any question → Decline. What is said in `exact` rounds alone is in ``masked``, and after tags that do not sum up in
+``disputing``. The integrity protocol's own bytes travel inside as they are.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
-from lrdp.codec import NUMBER, PACKED, RAW, Format, Kinds, Part, many, text
+from lrdp.codec import NUMBER, PACKED, RAW, Format, Kinds
 from lrdp.errors import InvalidInput, Malformed
+from lrdp.federation.wire import disputing, masked
+from lrdp.federation.wire.forms import ORDER, PAID, RECEIPTS, SINCE, TEXT, Form
+from lrdp.federation.wire.forms import CatchUp as CatchUp  # noqa: PLC0414 — it is part of every question about work
 from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Body, Frame
 from lrdp.integrity import HASH_SIZE
 
@@ -60,20 +64,6 @@ class Here:
     def claim(self, session: bytes) -> tuple[bytes, ...]:
         """What is signed: a session is named by its server's fresh nonce, so no answer of another one counts."""
         return b"here/v1", session, NUMBER.write(self.round), self.tip
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CatchUp:
-    """What brings a client from where it stands to the round to come; ``heads`` of its ledger are handed back.
-
-    ``tags`` end the round before for those who took part in it; ``receipts`` and ``model`` are for those who did not.
-    Where a registry replaced another, it stands among the receipts, for everybody.
-    """
-
-    tags: bytes = b""
-    receipts: tuple[bytes, ...] = ()
-    heads: tuple[str, ...] = ()
-    model: Body | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,6 +138,11 @@ class Announcement:
     publish: bytes
     aggregate: Body | None
 
+    @property
+    def vectors(self) -> tuple[Body, ...]:
+        """The sum."""
+        return (self.aggregate or b"",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTag:
@@ -194,57 +189,42 @@ class Able:
     accept: bytes = b""
 
 
-Work = Contribute | TrainAhead | HandIn | Count
-Question = Hello | Work | Announcement | Closing | CanYou
-Ending = Contributed | TrainedAhead | Counted | Accepted | Decline | Able
+Work = Contribute | TrainAhead | HandIn | Count | masked.Pledging
+Sum = Announcement | masked.MaskedAnnouncement
+Question = Hello | Work | Sum | Closing | CanYou | masked.Reveal | disputing.Dispute
+Ending = Contributed | TrainedAhead | Counted | Accepted | Decline | Able | masked.Pledged | masked.AbleToMask
 """Answers that may hold the ACCEPT of the round before."""
-Answer = Here | OwnTag | Ending
-
-_Parts = Mapping[str, Part[bytes, Any]]
-
-_TEXT: Final = text(16_384)  # a ledger's head is the longest
-_RECEIPTS: Final = many(RAW, most_bytes=MOST_PREFIX_BYTES)
-_SINCE: Final[_Parts] = {"since.tags": RAW, "since.receipts": _RECEIPTS, "since.heads": many(_TEXT, 16)}
-_ORDER: Final[_Parts] = {"order": RAW, "signature": RAW}
-_PAID: Final[_Parts] = {"head": _TEXT, "accept": RAW}
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How a kind travels: its small values in the prefix, under its word, and its vectors as bodies after it."""
-
-    kind: type[Any]
-    small: _Parts
-    large: tuple[str, ...] = ()
-
+Answer = Here | OwnTag | Ending | masked.Revealed | disputing.Deposed
 
 _FORMS: Final = {
-    b"hello": _Form(
+    b"hello": Form(
         Hello,
         {
             "session": RAW,
             "nonce": RAW,
             "layout": RAW,
-            "ancestors": _RECEIPTS,
-            "rotations": _RECEIPTS,
+            "ancestors": RECEIPTS,
+            "rotations": RECEIPTS,
             "signature": RAW,
         },
     ),
-    b"here": _Form(Here, {"name": _TEXT, "round": NUMBER, "tip": RAW, "accept": RAW, "signature": RAW}),
-    b"contribute": _Form(Contribute, {**_ORDER, "invitation": RAW, **_SINCE}, ("since.model",)),
-    b"ahead": _Form(TrainAhead, {**_ORDER, **_SINCE}, ("since.model",)),
-    b"handin": _Form(HandIn, {"invitation": RAW, **_SINCE}, ("since.model",)),
-    b"count": _Form(Count, {**_ORDER, **_SINCE}, ("since.model",)),
-    b"contributed": _Form(Contributed, {"trained_from": NUMBER, **_PAID, "update": RAW}, ("values",)),
-    b"kept": _Form(TrainedAhead, {"trained_from": NUMBER, **_PAID}),
-    b"counted": _Form(Counted, {"share": RAW, **_PAID}),
-    b"announcement": _Form(Announcement, {"publish": RAW}, ("aggregate",)),
-    b"tagged": _Form(OwnTag, {"tag": RAW}),
-    b"closing": _Form(Closing, {"tags": RAW}),
-    b"accepted": _Form(Accepted, {"accept": RAW}),
-    b"declined": _Form(Decline, {"code": _TEXT, "accept": RAW}),
-    b"canyou": _Form(CanYou, {**_ORDER, **_SINCE}, ("since.model",)),
-    b"able": _Form(Able, {"accept": RAW}),
+    b"here": Form(Here, {"name": TEXT, "round": NUMBER, "tip": RAW, "accept": RAW, "signature": RAW}),
+    b"contribute": Form(Contribute, {**ORDER, "invitation": RAW, **SINCE}, ("since.model",)),
+    b"ahead": Form(TrainAhead, {**ORDER, **SINCE}, ("since.model",)),
+    b"handin": Form(HandIn, {"invitation": RAW, **SINCE}, ("since.model",)),
+    b"count": Form(Count, {**ORDER, **SINCE}, ("since.model",)),
+    b"contributed": Form(Contributed, {"trained_from": NUMBER, **PAID, "update": RAW}, ("values",)),
+    b"kept": Form(TrainedAhead, {"trained_from": NUMBER, **PAID}),
+    b"counted": Form(Counted, {"share": RAW, **PAID}),
+    b"announcement": Form(Announcement, {"publish": RAW}, ("aggregate",)),
+    b"tagged": Form(OwnTag, {"tag": RAW}),
+    b"closing": Form(Closing, {"tags": RAW}),
+    b"accepted": Form(Accepted, {"accept": RAW}),
+    b"declined": Form(Decline, {"code": TEXT, "accept": RAW}),
+    b"canyou": Form(CanYou, {**ORDER, **SINCE}, ("since.model",)),
+    b"able": Form(Able, {"accept": RAW}),
+    **masked.FORMS,
+    **disputing.FORMS,
 }
 _WORDS: Final = {form.kind: word for word, form in _FORMS.items()}
 _PREFIXES: Final = Kinds(

@@ -1,0 +1,107 @@
+"""A client's part of `exact` rounds: its update leaves under masks, once everybody is bound to one.
+
+*… → noise → mask → commit* and a commitment leaves; then *send*. In such a session nothing else makes an update leave.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lrdp.errors import InvalidInput
+from lrdp.federation.client.catching_up import Behind
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.paying import Payer
+from lrdp.federation.client.standing import Standing
+from lrdp.federation.wire.layout import raw, unpack_values
+from lrdp.federation.wire.masked import MOST_RELAYED_BYTES, Pledged, Pledging, Reveal, Revealed, require_relayable
+from lrdp.federation.wire.orders import Order
+from lrdp.integrity import (
+    NONCE_SIZE,
+    ExactClient,
+    ProofMethod,
+    Repeats,
+    SessionKey,
+    Train,
+    Wire,
+    client,
+)
+from lrdp.ledger import Ledger, Policy, Scheme
+
+
+def most_vectors(policy: Policy) -> int:
+    """Bytes of all vectors of a message: a sum of updates has twice those of a model; masked updates come with it."""
+    least = 2 * policy.model.max_bytes
+    return max(least, MOST_RELAYED_BYTES) if policy.peers.scheme is Scheme.EXACT else least
+
+
+def require_clear(ready: client.Ready) -> None:
+    """Refuse, before anything is paid, to take part with an update that is not masked where all are."""
+    if ready.scheme.method is not ProofMethod.SKETCH:
+        raise InvalidInput("in exact sessions no update leaves without its masks: nothing was trained or spent.")
+
+
+def mask_key(ready: client.Ready) -> bytes:
+    """One's own for this session, signed; nothing where updates are not masked."""
+    return ready.scheme.announced.encode() if isinstance(ready.scheme, ExactClient) else b""
+
+
+@dataclass(frozen=True)
+class Masking:
+    """A client's session on disk, and who makes its updates."""
+
+    home: ClientHome
+    standing: Standing
+    payer: Payer
+
+    def pledged(
+        self, ledger: Ledger, ready: client.Ready, asked: Pledging, order: Order, registries: Sequence[bytes]
+    ) -> Pledged:
+        """*Validate → charge → sample → clip → noise → mask → commit*; what leaves is the commitment.
+
+        Asked again in the same attempt, a client says the same: its masks are used once.
+        """
+        wire = Wire(ready.position)
+        begun = _begun(ready, wire.read_train(asked.invitation), asked.keys)
+        committed = self._bound_to(begun.train)
+        if committed is None:
+            reply = self.payer.trained(ledger, order, ready, registries).reply
+            values = unpack_values(reply.body, ready.position.session.parameters.point)
+            committed = client.commit(begun, values, os.urandom(NONCE_SIZE), update=reply.charge)
+            self.standing.save(committed)  # before the commitment leaves
+        kept = ledger.reply_of(committed.update)
+        head = ledger.head().encode() if kept is None else kept.head
+        return Pledged(trained_from=ready.position.round, head=head, pledge=wire.pledge(committed.pledge))
+
+    def _bound_to(self, train: Train) -> client.Committed | None:
+        state = self.standing.load(self.home.identity())
+        return state if isinstance(state, client.Committed) and state.begun.train == train else None
+
+    def revealed(self, asked: Reveal, repeats: Repeats) -> Revealed:
+        """*Send*, once everybody invited is bound; for whom it is masked is on disk before it leaves."""
+        state = self.standing.load(self.home.identity())
+        if not isinstance(state, client.Committed) or not isinstance(state.begun.ready.scheme, ExactClient):
+            raise Behind("this client has committed to no masked update that could be sent.")
+        wire = Wire(state.begun.ready.position)
+        committed, update = client.reveal(state, [wire.read_pledge(data) for data in asked.pledges], repeats)
+        self.standing.save(committed)
+        with closing(self.home.ledger()) as ledger:
+            kept = ledger.reply_of(committed.update)
+            if kept is not None:
+                ledger.sent(kept)
+        return Revealed(update=wire.update(update), values=raw(np.ascontiguousarray(update.values)))
+
+
+def _begun(ready: client.Ready, train: Train, keys: Sequence[bytes]) -> client.Begun:
+    """Invited, with everybody's mask key; refused, before anything is paid, where there are too many to relay."""
+    if not isinstance(ready.scheme, ExactClient):
+        raise InvalidInput("in this session updates are not masked: nothing was trained or spent.")
+    begun, session = client.begin(ready, train), ready.position.session
+    require_relayable(session.parameters.point, len(train.invited))
+    keyed = ready.scheme.keyed(session, [SessionKey.decode(data) for data in keys])
+    keyed.require_keys(train)
+    return replace(begun, ready=replace(ready, scheme=keyed))

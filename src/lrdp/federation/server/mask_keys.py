@@ -1,0 +1,28 @@
+"""The mask keys that members announced for a session of `exact` rounds, as the server passes them on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class MaskKeys:
+    """By name, each signed by its owner: whoever is sent them sees for itself whose they are."""
+
+    def __init__(self, *, needed: bool) -> None:
+        self._needed, self._keys = needed, dict[str, bytes]()
+
+    def put(self, name: str, key: bytes) -> None:
+        """A member's newest; one that lost its state has made another."""
+        self._keys[name] = key
+
+    def forget(self, name: str) -> None:
+        """It is asked anew."""
+        self._keys.pop(name, None)
+
+    def lack(self, name: str) -> bool:
+        """Whether it must be asked for its key."""
+        return self._needed and name not in self._keys
+
+    def of(self, names: Iterable[str]) -> tuple[bytes, ...]:
+        """Those that are known."""
+        return tuple(self._keys[name] for name in names if name in self._keys)

@@ -1,0 +1,29 @@
+"""Who signed a wrong tag? What is said after tags did not sum up, and never after they did.
+
+``Dispute``: these are all tags, and they do not sum up; whose is wrong? → ``Deposed``
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from lrdp.codec import RAW
+from lrdp.federation.wire.forms import Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispute:
+    """All tags of the attempt that failed, each signed: a client sees for itself that they do not sum up."""
+
+    tags: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deposed:
+    """One's tag without its mask, and the mask that each peer had a share in, signed."""
+
+    word: bytes
+
+
+FORMS: Final = {b"dispute": Form(Dispute, {"tags": RAW}), b"deposed": Form(Deposed, {"word": RAW})}

@@ -1,0 +1,268 @@
+"""Tags that do not sum up: whoever lied is named by what was signed, and nobody honest ever is, alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integrity.parties import Played, Stage, federation, identity, play_out, secret, stage, verdict_of
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.integrity import client
+from lrdp.integrity.blame import Case, accuse
+from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depose, judged
+from lrdp.integrity.field import MERSENNE_127
+from lrdp.integrity.messages import Publish, Tag, Tags
+from lrdp.integrity.papers import decode_failed, encode_failed, failed_vectors
+from lrdp.integrity.schemes import transcript_challenge
+from lrdp.integrity.session import ProofMethod
+from lrdp.integrity.verdicts import Verdict
+from oracles import integrity_reference as reference
+
+P = MERSENNE_127.prime
+LIAR, OTHER = "c002", "c001"
+
+
+def shifted(tagged: client.Tagged, tag: Tag, by: int = 77) -> Tag:
+    return client.sign_tag(tagged.ready.identity, tagged.header, (tag.value + by) % P)
+
+
+def deposed(name: str, header: Any, bare: int, masks: list[int]) -> Deposition:
+    """Signed by its owner, whatever it says; written here without the code that writes honest ones."""
+    word = lambda value: value.to_bytes(16, "little")  # noqa: E731
+    claim = (name.encode(), header.digest)
+    tag = Tag(name=name, value=bare, signature=identity(name).sign(b"bare-tag/v1", *claim, word(bare)))
+    signature = identity(name).sign(b"deposition/v1", *claim, b"".join(map(word, masks)))
+    return Deposition(bare=tag, masks=tuple(masks), signature=signature)
+
+
+@dataclass
+class Scene:
+    """A round that failed, with everybody's true word on it."""
+
+    stage: Stage
+    played: Played
+    publish: Publish
+
+    def honest(self) -> dict[str, Deposition]:
+        tags = Tags(tags=tuple(self.played.tags))
+        return {name: depose(tagged, tags) for name, tagged in self.played.tagged.items()}
+
+    def case(self, words: dict[str, Deposition], **changes: Any) -> FailedRound:
+        published = replace(self.stage.published, header=self.publish.header, aggregate=self.publish.aggregate)
+        bare = {name: word.bare for name, word in words.items()}
+        here = replace(published, updates=tuple(each for each in published.updates if each.pledge.name in bare))
+        made = FailedRound(
+            case=Case(
+                position=self.stage.federation.idle.position,
+                header=self.publish.header,
+                signature=self.publish.signature,
+                aggregate=self.publish.aggregate,
+                bare=tuple(bare.values()),
+            ),
+            tags=tuple(self.played.tags),
+            depositions=tuple(words.values()),
+            opened=accuse(here, bare.values()),
+        )
+        return replace(made, **changes)
+
+    def judge(self, words: dict[str, Deposition], **changes: Any) -> Judgement:
+        return judged(self.case(words, **changes))
+
+
+def framed(lie: Callable[[client.Tagged, Tag], Tag] = shifted) -> Scene:
+    made = stage(federation(4))
+    return Scene(made, play_out(made, lies={LIAR: lie}), made.publish)
+
+
+def cheated() -> Scene:
+    """The server adds fifty quanta to a coordinate; every hash and signature is right."""
+    made = stage(federation(4))
+    aggregate = made.publish.aggregate.copy()
+    aggregate[3] += 50
+    publish = made.resign(aggregate)
+    return Scene(made, play_out(made, publish), publish)
+
+
+def test_the_parts_of_a_deposition_add_up_to_the_tag_and_each_mask_is_what_both_derive() -> None:
+    scene = framed()
+    words, tags = scene.honest(), {tag.name: tag.value for tag in scene.played.tags}
+    names, session = scene.publish.header.names, scene.stage.federation.session
+    for name in names:
+        peers = [peer for peer in names if peer != name]
+        for peer, mask in zip(peers, words[name].masks, strict=True):
+            keys = identity(name).agreement_secret, identity(peer).member.agreement_key
+            low, high = sorted((name, peer))
+            pair = reference.pair_key(*keys, session.digest, "tagmask/v1", (low, high))
+            assert mask == reference.mask("", {peer: pair}, scene.publish.header.digest)
+        signs = [1 if name < peer else -1 for peer in peers]
+        total = words[name].bare.value + sum(s * z for s, z in zip(signs, words[name].masks, strict=True))
+        assert (total - tags[name]) % P == (77 * -(name == LIAR)) % P
+
+
+def test_whoever_signed_another_tag_and_then_says_the_truth_contradicts_itself() -> None:
+    scene = framed()
+    found = scene.judge(scene.honest())
+    assert list(found.clients) == [LIAR]
+    assert "is not the bare tag and the masks" in found.clients[LIAR]
+    assert (found.pairs, found.silent, found.server) == ((), (), "")
+
+
+def test_whoever_sticks_to_its_lie_is_convicted_by_its_own_update() -> None:
+    scene = framed()
+    words = scene.honest()
+    true = words[LIAR]
+    words[LIAR] = deposed(LIAR, scene.publish.header, (true.bare.value + 77) % P, list(true.masks))
+    failed = scene.case(words)
+    assert failed.opened is not None
+    assert failed.opened.pledge.name == LIAR
+    found = judged(failed)
+    assert list(found.clients) == [LIAR]
+    assert found.server == ""
+
+
+def test_whoever_lies_about_a_mask_is_one_of_two() -> None:
+    scene = framed()
+    words = scene.honest()
+    true = words[LIAR]
+    peers = [name for name in scene.publish.header.names if name != LIAR]
+    masks = list(true.masks)
+    masks[peers.index(OTHER)] = (masks[peers.index(OTHER)] - 77) % P  # c001 comes before c002, so it is subtracted
+    words[LIAR] = deposed(LIAR, scene.publish.header, true.bare.value, masks)
+    found = scene.judge(words)
+    assert found.pairs == ((OTHER, LIAR),)
+    assert (found.clients, found.server) == ({}, "")
+
+
+def test_whoever_says_nothing_is_named_for_it_and_nobody_else_is() -> None:
+    scene = framed()
+    words = scene.honest()
+    del words[LIAR]
+    found = scene.judge(words)
+    assert (found.silent, found.clients, found.pairs, found.server) == ((LIAR,), {}, (), "")
+
+
+@pytest.mark.parametrize("spoil", ["signature", "another's", "another round's", "too few", "beyond the prime"])
+def test_a_word_that_its_owner_did_not_sign_for_this_round_counts_as_none(spoil: str) -> None:
+    scene = framed()
+    words = scene.honest()
+    true, header = words[LIAR], scene.publish.header
+    words[LIAR] = {
+        "signature": replace(true, signature=bytes(64)),
+        "another's": replace(words[OTHER], bare=true.bare),
+        "another round's": deposed(LIAR, replace(header, round=9), true.bare.value, list(true.masks)),
+        "too few": deposed(LIAR, header, true.bare.value, list(true.masks[:-1])),
+        "beyond the prime": deposed(LIAR, header, true.bare.value, [true.masks[0] + P, *true.masks[1:]]),
+    }[spoil]
+    assert scene.judge(words).silent == (LIAR,)
+
+
+def test_a_server_that_altered_the_sum_convicts_itself_whomever_it_accuses() -> None:
+    scene = cheated()
+    words = scene.honest()
+    alone = scene.judge(words, opened=None)
+    assert "opened nobody" in alone.server
+    assert (alone.clients, alone.pairs, alone.silent) == ({}, (), ())
+    for update in scene.stage.published.updates:
+        found = scene.judge(words, opened=update)
+        assert found.clients == {}
+        assert "accused an honest client" in found.server
+    forged = scene.stage.published.updates[0]
+    other = forged.values.copy()
+    other[3] += 50
+    assert scene.judge(words, opened=replace(forged, values=other)).server
+    unused = client.commit(scene.stage.committed[LIAR].begun, other, secret("another nonce"), update=2)
+    _, update = client.reveal(unused)
+    assert scene.judge(words, opened=update).server
+
+
+def test_a_server_cannot_leave_out_an_honest_word_and_call_another_a_liar() -> None:
+    """Whoever is left out is silent, and the rest is no worse for it."""
+    scene = cheated()
+    words = scene.honest()
+    del words["c000"]
+    found = scene.judge(words, opened=None)
+    assert (found.silent, found.clients, found.pairs) == (("c000",), {}, ())
+
+
+def test_no_coalition_of_liars_gets_an_honest_client_named_alone() -> None:
+    """Every set of one or two liars, each with random shifts of tag, bare tag and masks."""
+    source = np.random.default_rng(5)
+    for liars in [(name,) for name in ("c000", LIAR)] + list(combinations(("c000", OTHER, LIAR), 2)):
+        made = stage(federation(4))
+        played = play_out(made, lies=dict.fromkeys(liars, shifted))
+        scene = Scene(made, played, made.publish)
+        for _ in range(5):
+            words = scene.honest()
+            for name in liars:
+                moves = source.integers(0, 2, 4) * source.integers(1, 200, 4)
+                true = words[name]
+                masks = [(mask + int(move)) % P for mask, move in zip(true.masks, moves[1:], strict=True)]
+                words[name] = deposed(name, scene.publish.header, (true.bare.value + int(moves[0])) % P, masks)
+            found = scene.judge(words)
+            assert set(found.clients) <= set(liars)
+            assert all(set(pair) & set(liars) for pair in found.pairs)
+            assert found.server == ""
+            assert found.clients or found.pairs, "somebody is always named"
+
+
+def test_nobody_deposes_where_the_tags_sum_up_or_one_is_missing_or_forged() -> None:
+    made = stage(federation(4))
+    played = play_out(made)
+    tagged, tags = played.tagged["c000"], played.tags
+    with pytest.raises(InvalidInput, match="the round is verified"):
+        depose(tagged, Tags(tags=tuple(tags)))
+    assert verdict_of(lambda: depose(tagged, Tags(tags=tuple(tags[1:])))) is Verdict.TAGS_INCOMPLETE
+    forged = (*tags[:3], replace(tags[3], value=tags[3].value ^ 1))
+    assert verdict_of(lambda: depose(tagged, Tags(tags=forged))) is Verdict.TAG_SIG
+    with pytest.raises(InvalidInput, match="nobody is to blame"):
+        Scene(made, played, made.publish).judge({})
+
+
+def test_nobody_deposes_in_exact_rounds() -> None:
+    made = stage(federation(4, method=ProofMethod.EXACT))
+    played = play_out(made)
+    with pytest.raises(InvalidInput, match="mere signatures"):
+        depose(played.tagged["c000"], Tags(tags=tuple(played.tags)))
+
+
+def test_the_evidence_itself_must_hold() -> None:
+    scene = framed()
+    good = scene.case(scene.honest())
+    other = good.case.aggregate.copy()
+    other[0] += 1
+    for bad, verdict in (
+        (replace(good, tags=good.tags[1:]), Verdict.TAGS_INCOMPLETE),
+        (replace(good, tags=(replace(good.tags[0], value=5), *good.tags[1:])), Verdict.TAG_SIG),
+        (replace(good, case=replace(good.case, signature=bytes(64))), Verdict.SERVER_SIG),
+        (replace(good, case=replace(good.case, aggregate=other)), Verdict.SHAPE),
+    ):
+        assert verdict_of(lambda bad=bad: judged(bad)) is verdict  # type: ignore[misc]
+
+
+def test_a_case_is_the_same_after_bytes_and_no_turned_bit_of_its_papers_names_another() -> None:
+    scene = framed()
+    failed = scene.case(scene.honest())
+    papers, vectors = encode_failed(failed), failed_vectors(failed)
+    assert judged(decode_failed(papers, vectors)) == judged(failed)
+    assert encode_failed(decode_failed(papers, vectors)) == papers
+    for place in range(0, len(papers), 41):
+        turned = bytearray(papers)
+        turned[place] ^= 1 << place % 8
+        try:
+            found = judged(decode_failed(bytes(turned), vectors))
+        except (NotVerified, InvalidInput):
+            continue
+        assert set(found.clients) <= {LIAR}
+        assert not found.pairs
+
+
+def test_a_bare_tag_is_that_of_the_update_and_of_no_other() -> None:
+    scene = framed()
+    drawn = transcript_challenge(scene.publish.header, 37)
+    for name, word in scene.honest().items():
+        assert word.bare.value == drawn.tag(scene.stage.committed[name].values)
