@@ -214,7 +214,7 @@ def server(folder: Path, schedule: Schedule, birth: int, calls: int, attempts: i
         folder=consortium.server_folder,
         min_roster=3,
         patience=2.0,
-        arrival=TIMEOUT,
+        arrival=schedule.arrival,
     )
 
     def observe(report: RoundReport) -> None:

@@ -140,6 +140,17 @@ class Evidence:
             after = position.after(step.header.digest, step.header.next_model)
         return found
 
+    @cached_property
+    def rotations(self) -> Counter[int]:
+        """How often the registry was replaced, by the rounds that were verified before."""
+        first, *lines = self.lines
+        rounds, found = 0, Counter[int]()
+        for line in lines:
+            replaced = isinstance(read_step(bytes.fromhex(line)), Registry)
+            found[rounds] += replaced
+            rounds += not replaced
+        return found
+
     def charges(self, name: str) -> list[Charge]:
         """The ledger's lines as they are in the file: no code of the library reads them here."""
         with closing(sqlite3.connect(f"file:{self.consortium.client(name).folder}/ledger.db?mode=ro", uri=True)) as file:
@@ -283,23 +294,29 @@ def nobody_paid_twice_for_the_same_bytes(found: Evidence) -> None:
 
 
 def every_charge_has_its_release_or_is_named_lost(found: Evidence) -> None:
-    """In a sum that was proved; or lost, and then somebody died for it: the hospital itself, or a roster fell apart."""
-    proved = {number: receipt.header.names for number, (_, receipt) in enumerate(found.receipts)}
-    fell_apart = _published_in_vain(found)
+    """It is in a sum that was proved. Or it is lost, and there is a reason: a death of its own, or a roster that fell
+    apart after its sum was shown, or a registry that replaced the one it was made under, or the run's last breath."""
+    proved = {receipt.signature for _, receipt in found.receipts}
     for name in found.names:
         charges = found.charges(name)
-        by_round = Counter(charge.round for charge in charges)
-        counted = sum(charge.digest != "" and name in proved.get(charge.round, ()) for charge in charges)
-        assert counted >= sum(name in names for names in proved.values()), f"{name} took part without having paid"
-        for number, times in by_round.items():
-            in_proof = name in proved.get(number, ())
-            lost = times - in_proof
-            died = _deaths_of(found, name, number)
-            apart = sum(name in roster for roster in fell_apart.get(number, ()))
-            assert lost <= died + apart, f"{name} lost {lost} charges in round {number}: {died} deaths, {apart} rosters"
-        torn = sum(charge.state == "RESERVED" for charge in charges)
-        assert torn <= sum(dead == f"guard-{name.partition('-')[2]}" for dead, _ in found.deaths)
+        shown = {each.updates[name][0]: each for each in found.published if name in each.names}
+        counted = {digest for digest, each in shown.items() if each.signature in proved}
+        assert counted <= {charge.digest for charge in charges}, f"{name} took part without having paid"
+        torn = [charge for charge in charges if charge.state == "RESERVED"]
+        assert len(torn) <= sum(dead == f"guard-{name.partition('-')[2]}" for dead, _ in found.deaths)
+        unseen = Counter(charge.round for charge in charges if charge.digest and charge.digest not in shown)
+        for number, lost in unseen.items():
+            assert lost <= _reasons(found, name, number), f"{name} lost {lost} charges in round {number} for nothing"
         _named(found.consortium.client(name), Counter(charge.state.lower() for charge in charges))
+
+
+def _reasons(found: Evidence, name: str, number: int) -> int:
+    """How many updates of a round may have been seen by nobody but the server."""
+    if found.schedule.buffer:  # it may have waited for long, and one may wait still
+        own = {f"{kind}-{name.partition('-')[2]}" for kind in ("guard", "node")}
+        return 1 + found.rotations.total() + sum(dead in own for dead, _ in found.deaths)
+    last = number == len(found.receipts) and any(at >= number for _, at in found.deaths)
+    return _deaths_of(found, name, number) + found.rotations[number] + last
 
 
 def _named(home: ClientHome, states: Counter[str]) -> None:
@@ -314,16 +331,6 @@ def _deaths_of(found: Evidence, name: str, number: int) -> int:
     """Of its guard or its node while a round was made; the director looks twenty times a second, so perhaps later."""
     own = {f"{kind}-{name.partition('-')[2]}" for kind in ("guard", "node")}
     return sum(dead in own and number <= at <= number + 1 for dead, at in found.deaths)
-
-
-def _published_in_vain(found: Evidence) -> dict[int, list[tuple[str, ...]]]:
-    """By round, the rosters whose sum was shown and not proved."""
-    apart = defaultdict[int, list[tuple[str, ...]]](list)
-    proved = {receipt.signature for _, receipt in found.receipts}
-    for each in found.published:
-        if each.signature not in proved:
-            apart[each.round].append(each.names)
-    return apart
 
 
 def nobody_was_charged_for_a_round_that_could_not_be(found: Evidence) -> None:
