@@ -258,4 +258,5 @@ def _consortium(folder: Path, run: Any) -> None:
     lines = [history.session_line(parties.session), history.receipt_line(honest_round(parties))]
     (folder / "receipts.txt").write_text("\n".join(lines) + "\n")
     layout = Layout((("weight", (parties.idle.model.size,)),))
-    write_model(folder / "model.safetensors", KeptModel.at(parties.idle.position, layout, parties.idle.model))
+    kept = KeptModel.at(parties.idle.position, layout, parties.idle.model, opened=parties.session)
+    write_model(folder / "model.safetensors", kept)

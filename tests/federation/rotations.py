@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lrdp.accounting import Training
 from lrdp.federation import Node
 from lrdp.federation.local.consortium import enrol, pinned
 from lrdp.integrity import Identity, Registry, RegistryShelf, keys, new_identity
@@ -45,12 +46,20 @@ def rotate(world: World, **changes: object) -> Registry:
     return following
 
 
-def newcomer(world: World, number: int, identity: Identity, pin: Registry, scheme: Scheme = Scheme.SKETCH) -> str:
+def newcomer(
+    world: World,
+    number: int,
+    identity: Identity,
+    pin: Registry,
+    scheme: Scheme = Scheme.SKETCH,
+    training: Training = TRAINING,
+    task: str = "",
+) -> str:
     """A hospital that comes later: its policy pins ``pin``, and its node is there from now on."""
     name, app = f"hospital-{number}", world.grid.nodes[1].app
     holder = Holder(client=name, unit="record", max_rows_per_unit=1)
     home = world.consortium.client(name)
-    enrol(home, holder, TRAINING, pinned(world.consortium, pin, 3, scheme))
+    enrol(home, holder, training, pinned(world.consortium, pin, 3, scheme), task)
     keys.save(identity, home.identity_file)
     world.grid.nodes[1 + number] = Node(app, {"partition-id": number})  # type: ignore[index]
     world.names.append(name)

@@ -24,10 +24,12 @@ from local_deployment.processes import DeploymentFailed, Processes, free_ports, 
 
 from lrdp.accounting import Budget, Training  # noqa: E402
 from lrdp.experiments.digits import stated_size  # noqa: E402
-from lrdp.federation import found  # noqa: E402
+from lrdp.federation import Consortium, found  # noqa: E402
 from lrdp.federation.client.home import ClientHome  # noqa: E402
-from lrdp.integrity import RoundReceipt  # noqa: E402
-from lrdp.integrity.keys import load  # noqa: E402
+from lrdp.federation.local.consortium import enrol, pinned  # noqa: E402
+from lrdp.integrity import RoundReceipt, new_identity, read_registry  # noqa: E402
+from lrdp.integrity.keys import load, save  # noqa: E402
+from lrdp.ledger import Holder  # noqa: E402
 
 HOSPITALS = 4
 ROUNDS = 3
@@ -42,24 +44,46 @@ def folder():
         yield Path(made).resolve()
 
 
-def founded(folder):
+def training_of(count, rounds, local_steps):
+    """Of hospitals that share the digits among ``count``."""
+    budget = Budget(epsilon=8.0, delta=1e-4)
+    size = stated_size(count)
+    return Training(dataset_size=size, batch_size=32, rounds=rounds, local_steps=local_steps, budget=budget)
+
+
+def founded(folder, training, count, shares):
     """A consortium that is set up in this process, which is quicker; the script types the commands of each party."""
-    training = Training(
-        dataset_size=stated_size(HOSPITALS),
-        batch_size=32,
-        rounds=2 * ROUNDS,
-        local_steps=LOCAL_STEPS,
-        budget=Budget(epsilon=8.0, delta=1e-4),
-    )
-    consortium = found(folder, {f"hospital-{number}": training for number in range(HOSPITALS)})
+    consortium = found(folder, {f"hospital-{number}": training for number in range(count)}, min_roster=3)
     homes = [consortium.client(name).folder for name in consortium.names()]
-    hospitals = [Hospital(folder=home, number=number, count=HOSPITALS) for number, home in enumerate(homes)]
+    hospitals = [Hospital(folder=home, number=number, count=shares) for number, home in enumerate(homes)]
     for hospital in hospitals:
-        write_records(hospital)
-        hospital.policy.write_text(hospital.policy.read_text(encoding="utf-8") + TASK, encoding="utf-8")
+        furnish(hospital)
     parties = Parties(folder=folder, hospitals=tuple(hospitals))
     consortium.registry_file.rename(parties.registry)
     return parties
+
+
+def furnish(hospital):
+    """Its records, and its own code in its policy."""
+    write_records(hospital)
+    hospital.policy.write_text(hospital.policy.read_text(encoding="utf-8") + TASK, encoding="utf-8")
+
+
+def peopled(folder, count):
+    """With records left over for one that joins later."""
+    return founded(folder, training_of(count + 1, 20, 2), count, count + 1)
+
+
+def joining(parties, number):
+    """A hospital that comes later, with keys of its own; the server is not told of it here."""
+    consortium, name = Consortium(folder=parties.folder), f"hospital-{number}"
+    home, holder = consortium.client(name), Holder(client=name, unit="record", max_rows_per_unit=1)
+    first = read_registry(parties.registry.read_text(encoding="utf-8"))
+    enrol(home, holder, training_of(number + 1, 20, 2), pinned(consortium, first, 3))
+    save(new_identity(name), home.identity_file)
+    hospital = Hospital(folder=home.folder, number=number, count=number + 1)
+    furnish(hospital)
+    return hospital
 
 
 def entries(hospital):
@@ -105,7 +129,7 @@ def kill_as_it_trains(deployment, processes, victim):
 
 @pytest.mark.timeout(600)
 def test_a_hospital_killed_as_it_trains_comes_back_and_every_charge_is_accounted_for(folder):
-    parties = founded(folder)
+    parties = founded(folder, training_of(HOSPITALS, 2 * ROUNDS, LOCAL_STEPS), HOSPITALS, HOSPITALS)
     victim = parties.hospitals[2]
     pin = json.loads(parties.registry.read_text(encoding="utf-8"))["digest"]
     with Processes(folder / "logs") as processes:

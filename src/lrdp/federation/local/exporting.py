@@ -18,7 +18,7 @@ from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_files import KeptModel, write_model
 from lrdp.federation.wire.questions import Hello, read_message
-from lrdp.integrity import Verdict, history
+from lrdp.integrity import Session, Verdict, history
 
 
 def verified_by(folder: Path) -> KeptModel:
@@ -32,7 +32,9 @@ def verified_by(folder: Path) -> KeptModel:
     if state is None or not isinstance(hello, Hello):
         raise InvalidInput(f"the client in {folder} has no model yet: it has entered no round of a session.")
     ready = last_verified(state)
-    return KeptModel.at(ready.position, Layout.decode(hello.layout), ready.model)
+    return KeptModel.at(
+        ready.position, Layout.decode(hello.layout), ready.model, opened=Session.decode(hello.session)
+    )
 
 
 def proved(kept: KeptModel, receipts: Path, pin: bytes) -> history.VerifiedLine:

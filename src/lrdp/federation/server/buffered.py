@@ -20,6 +20,7 @@ from lrdp.errors import Unsupported
 from lrdp.federation.server.asking import Asking
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.nodes import SILENT
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened
 from lrdp.federation.server.rotating import Rotating
@@ -102,7 +103,8 @@ class Workshop:
         self._asking = Asking(coordinator, self.courier)
         self._rotating = Rotating(terms.registries, coordinator, self.courier)
         self._busy: dict[str, Message] = {}
-        self._waiting = dict(coordinator.progress.waiting)
+        known = coordinator.progress.waiting.items()
+        self._waiting = {name: since for name, since in known if name in coordinator.members}
         self._shown = set(coordinator.progress.shown)  # whose update is part of a sum that was published, not proved
         self._since = self._latest = time.monotonic()
 
@@ -111,7 +113,7 @@ class Workshop:
 
         Before that, a new registry is taken up.
         """
-        self._rotating.take_up()
+        self._forget(self._rotating.take_up())
         present = set(self.courier.present())
         free = sorted(present - self._busy.keys() - self._waiting.keys() - self._asking.exhausted)
         if self._coordinator.must_close(free):
@@ -125,12 +127,23 @@ class Workshop:
             self._busy.update(zip(works, asked, strict=True))  # whoever is able is present, and so has a node
         self._note_done()
 
+    def _forget(self, names: Collection[str]) -> None:
+        """What those trained whose keys are gone can be part of no sum, and nobody waits for it."""
+        for name in names:
+            self._busy.pop(name, None)
+            self._waiting.pop(name, None)
+            self._shown.discard(name)
+        if names:
+            self._save()
+
     def _note_done(self) -> None:
         replies = list(self._grid.pull_messages([message.metadata.message_id for message in self._busy.values()]))
         answered = {reply.metadata.reply_to_message_id for reply in replies}
-        done = [message for message in self._busy.values() if message.metadata.message_id in answered]
-        for name, answer in self.courier.answers(done, replies).items():
-            del self._busy[name]
+        done = {name: asked for name, asked in self._busy.items() if asked.metadata.message_id in answered}
+        answers = self.courier.answers(done.values(), replies)
+        for name in done:
+            del self._busy[name]  # also where the reply is of a node that it has left: it is asked again at its new one
+            answer = answers.get(name, SILENT)
             if isinstance(answer, TrainedAhead):
                 self._coordinator.reached(name, answer.head)
                 self._waiting[name] = answer.trained_from

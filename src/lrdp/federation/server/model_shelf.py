@@ -14,7 +14,7 @@ class ModelShelf:
     """``model-SESSION-ROUND.safetensors`` in a folder; ``every`` 10, say, keeps those of rounds 10, 20 and so on."""
 
     def __init__(self, folder: Path, session: Session, every: int | None = None) -> None:
-        self._folder, self._every = folder, every
+        self._folder, self._session, self._every = folder, session, every
         self._prefix = f"model-{session.digest.hex()[:16]}-"
 
     def path(self, round_: int) -> Path:
@@ -23,7 +23,7 @@ class ModelShelf:
 
     def put(self, position: Position, layout: Layout, model: Model) -> None:
         """Durable once it returns."""
-        write_model(self.path(position.round), KeptModel.at(position, layout, model))
+        write_model(self.path(position.round), KeptModel.at(position, layout, model, opened=self._session))
 
     def take(self, round_: int) -> KeptModel:
         """The model after so many rounds; raises InvalidInput where it is missing or damaged."""

@@ -21,17 +21,21 @@ class Rotating:
         self._shelf, self._coordinator, self._courier = shelf, coordinator, courier
         self._refused = ""
 
-    def take_up(self) -> None:
-        """Put in force, one after the other, whatever is due at this border."""
+    def take_up(self) -> set[str]:
+        """Put in force, one after the other, whatever is due at this border; whose keys are gone with it."""
+        gone = set[str]()
         while self._coordinator.between_rounds and (following := self._next()) is not None:
             before = self._coordinator.registry
             self._courier.close()  # whoever joins now believes in the last round because a quorum accepted it
             try:
-                self._courier.dismiss(self._coordinator.rotate(following))
+                left = self._coordinator.rotate(following)
             except NotVerified as problem:
                 self._name(str(problem))
-                return
+                return gone
+            self._courier.dismiss(left)
+            gone |= left
             _LOG.info(told(before, following, self._coordinator.round))
+        return gone
 
     def _next(self) -> Registry | None:
         try:

@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.federation.wire.layout import Layout
-from lrdp.integrity import MODEL, Model, Position, model_hash
+from lrdp.integrity import MODEL, Model, Position, Session, model_hash
 from lrdp.version import __version__
 
 _MOST_BYTES: Final = 1 << 36
@@ -40,10 +40,10 @@ class KeptModel:
     version: str = __version__
 
     @classmethod
-    def at(cls, position: Position, layout: Layout, vector: Model) -> KeptModel:
-        """The model of a place in a history."""
+    def at(cls, position: Position, layout: Layout, vector: Model, *, opened: Session) -> KeptModel:
+        """The model of a place in the history of a session, by the name under which that was ``opened``."""
         return cls(
-            session=position.session.digest.hex(),
+            session=opened.digest.hex(),
             round=position.round,
             tip=position.tip.hex(),
             digest=position.model.hex(),

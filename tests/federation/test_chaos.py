@@ -1,0 +1,123 @@
+"""Server, guards and nodes are killed at random, members join, leave and run out: what was paid for is not lost.
+
+Everything is a process of its own and dies of SIGKILL. To replay a failure, set the seed that it names.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from .chaos.evidence import Evidence, check
+from .chaos.schedule import Change, Mortality, Schedule, drawn
+
+HERE = Path(__file__).parent
+SEED = int(os.environ.get("LRDP_CHAOS_SEED", "17"))
+SHORT = Schedule(
+    seed=SEED,
+    attempts=9,
+    founders=5,
+    budgets=(9, 3, 9, 9, 9, 9),
+    changes=(
+        Change(after=2, act="join", hospital=5),
+        Change(after=3, act="replace key", hospital=2),
+        Change(after=5, act="leave", hospital=0),
+    ),
+    mortality={
+        "server": Mortality(deaths=4, calls=120_000),
+        "guard": Mortality(deaths=4, calls=250_000),
+        "node": Mortality(deaths=4, calls=20_000),
+    },
+)
+LONG = replace(
+    SHORT,
+    attempts=30,
+    budgets=(40, 6, 40, 40, 12, 40, 40),
+    changes=(
+        Change(after=3, act="join", hospital=5),
+        Change(after=7, act="replace key", hospital=2),
+        Change(after=10, act="leave", hospital=0),
+        Change(after=13, act="join", hospital=6),
+        Change(after=16, act="replace key", hospital=5),
+        Change(after=19, act="exclude", hospital=3),
+    ),
+    mortality={
+        "server": Mortality(deaths=15, calls=250_000),
+        "guard": Mortality(deaths=20, calls=900_000),
+        "node": Mortality(deaths=20, calls=60_000),
+    },
+)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name: a socket's path has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="lrdp-") as made:
+        yield Path(made).resolve()
+
+
+def played(folder: Path, schedule: Schedule, seconds: float) -> Evidence:
+    """The chaos of a schedule, from its beginning to its end."""
+    sources = [str(HERE.parents[1] / "src"), str(HERE.parent)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "federation.chaos.director", str(folder), schedule.encode(), str(seconds)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sources), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, f"seed {schedule.seed}: {ran.stderr[-3000:]}"
+    return Evidence(folder, schedule)
+
+
+def kinds(found: Evidence) -> set[str]:
+    return {dead.partition("-")[0] for dead, _ in found.deaths}
+
+
+def test_whoever_dies_and_whenever_nothing_paid_for_is_lost(folder: Path) -> None:
+    found = played(folder, drawn(SHORT, SEED), 200)
+    check(found)
+    assert kinds(found) == {"server", "guard", "node"}
+    assert len(found.receipts) >= 4
+
+
+def test_control_a_server_that_shows_a_proof_before_it_is_on_disk_is_found_out(folder: Path) -> None:
+    """Its clients go on to a round that the server does not know of once it has died."""
+    alone = {"server": Mortality(deaths=4, calls=60_000)}
+    given = replace(SHORT, founders=3, budgets=(9, 9, 9), changes=(), mortality=alone, attempts=5, arrival=5.0)
+    found = played(folder, replace(given, without="state before tags"), 200)
+    with pytest.raises(AssertionError):
+        check(found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [SEED, SEED + 1, SEED + 2])
+def test_thirty_rounds_of_it(folder: Path, seed: int) -> None:
+    found = played(folder, drawn(LONG, seed), 3000)
+    check(found)
+    assert len(found.receipts) >= 15
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_thirty_rounds_with_deaths_at_any_instant(folder: Path) -> None:
+    """From outside, also in the midst of a call; so another run of the same seed is another chaos."""
+    found = played(folder, replace(drawn(LONG, SEED), seconds=1.5), 3000)
+    check(found)
+    assert kinds(found) == {"server", "guard", "node"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_thirty_buffers_of_it(folder: Path) -> None:
+    found = played(folder, replace(drawn(LONG, SEED), buffer=3), 3000)
+    check(found)
+    assert len(found.receipts) >= 15
