@@ -193,6 +193,7 @@ FOR_OTHER_ROOMS = {
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),
     *("tighter", "verify_export", "write_export", "write_policy"),
     *("PlanRecipe", "BudgetCounting", "PolicyDraft", "draft", "promised", "unsigned_raise", "write_draft"),
+    *("PolicyRecipe", "PolicyRecipe.count", "PolicyRecipe.index", "FIXED_SIZE", "RECOMMENDED", "rounds_left"),
 }
 # Internal to the fleet's view, made of arrays that the fleet itself made.
 WITHOUT_SPECIMEN = {"Fleet.curves", "Fleet.divergences", "SampledGaussian.dominating_pair"}

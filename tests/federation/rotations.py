@@ -8,7 +8,7 @@ from lrdp.federation import Node
 from lrdp.federation.local.consortium import enrol, pinned
 from lrdp.integrity import Identity, Registry, RegistryShelf, keys, new_identity
 from lrdp.integrity import registry as registries
-from lrdp.ledger import Holder
+from lrdp.ledger import FIXED_SIZE, Holder, draft
 
 from .worlds import TRAINING, World
 
@@ -50,7 +50,7 @@ def newcomer(world: World, number: int, identity: Identity, pin: Registry) -> st
     name, app = f"hospital-{number}", world.grid.nodes[1].app
     holder = Holder(client=name, unit="record", max_rows_per_unit=1)
     home = world.consortium.client(name)
-    enrol(home, holder, TRAINING, pinned(world.consortium, pin, 3))
+    enrol(home, draft(holder, TRAINING, pinned(world.consortium, pin, 3), FIXED_SIZE))
     keys.save(identity, home.identity_file)
     world.grid.nodes[1 + number] = Node(app, {"partition-id": number})  # type: ignore[index]
     world.names.append(name)

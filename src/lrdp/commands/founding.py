@@ -12,9 +12,11 @@ import typer
 
 from lrdp import files
 from lrdp.accounting import Budget, Training
+from lrdp.commands.init import CountingOption, MechanismOption, Sampling
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput
 from lrdp.integrity import FEWEST, keys
+from lrdp.ledger import PolicyRecipe
 
 _TASK: Final = "pilot_task"
 
@@ -27,14 +29,21 @@ def found(
     delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
     dataset_size: Annotated[
         int,
-        typer.Option("--dataset-size", "-n", help="A public lower bound on each one's records, at least one below it."),
+        typer.Option(
+            "--dataset-size",
+            "-n",
+            help="A public bound on each one's records, with one record to spare: at most so many, or at least with "
+            "--mechanism fixed-size.",
+        ),
     ] = 5000,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Records per step.")] = 128,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,
     rounds: Annotated[int, typer.Option(help="Rounds that the budgets have to last for.")] = 50,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
     min_roster: Annotated[
         int | None, typer.Option(help="The fewest participants of a round (default: a majority).")
     ] = None,
+    mechanism: MechanismOption = Sampling.TRUNCATED_POISSON,
+    accountant: CountingOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Found a consortium for a pilot: keys, a signed registry, policies with open budgets, and a task to fill in.
@@ -48,7 +57,8 @@ def found(
         dataset_size=dataset_size, batch_size=batch_size, rounds=rounds, local_steps=local_steps, budget=budget
     )
     _require_names(names, min_roster)
-    made = _founded(folder, dict.fromkeys(names, training), unit, min_roster)
+    recipe = mechanism.recipe(accountant)
+    made = _founded(folder, dict.fromkeys(names, training), unit, min_roster, recipe)
     say("For a pilot: one person holds all keys. In production each hospital, server and office make their own.")
     say(f"Fill in {folder / 'code' / f'{_TASK}.py'}: what is trained, and how the records are read.")
     say("Then, for each hospital:")
@@ -77,7 +87,9 @@ def _require_names(names: list[str], min_roster: int | None) -> None:
         )
 
 
-def _founded(folder: Path, trainings: dict[str, Training], unit: str, min_roster: int | None) -> dict[str, str]:
+def _founded(
+    folder: Path, trainings: dict[str, Training], unit: str, min_roster: int | None, recipe: PolicyRecipe
+) -> dict[str, str]:
     """Made beside the folder, and moved there as a whole: what is cut short leaves nothing that looks founded."""
     from lrdp.federation import found as founded
 
@@ -89,7 +101,7 @@ def _founded(folder: Path, trainings: dict[str, Training], unit: str, min_roster
     except OSError as problem:
         raise InvalidInput(f"{folder} cannot be made: {problem.strerror}.") from None
     try:
-        made = founded(unfinished, trainings, unit=unit, min_roster=min_roster, task=f"{_TASK}:task")
+        made = founded(unfinished, trainings, unit=unit, min_roster=min_roster, task=f"{_TASK}:task", recipe=recipe)
         (unfinished / "code").mkdir()
         stub = resources("lrdp.commands").joinpath(f"{_TASK}.txt").read_bytes()
         files.write_new(unfinished / "code" / f"{_TASK}.py", stub, files.PUBLIC)

@@ -8,16 +8,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp.accounting import Budget, FixedSizeGaussian, SampledGaussian, Training, TruncatedPoissonGaussian
+from lrdp.accounting import Budget, FixedSizeGaussian, Training, TruncatedPoissonGaussian
 from lrdp.commands.accounting import ClientName, UnitName
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import Folder
 from lrdp.commands.peers import pinned
 from lrdp.integrity import keys
 from lrdp.ledger import (
+    FIXED_SIZE,
+    RECOMMENDED,
     BudgetCounting,
     Holder,
     Home,
+    PolicyRecipe,
     draft,
     open_budget,
     peers_lines,
@@ -32,8 +35,25 @@ _USUAL_ROUNDS: Final = 50
 class Sampling(StrEnum):
     """``--mechanism``: what a policy can state."""
 
-    FIXED_SIZE = FixedSizeGaussian.name
     TRUNCATED_POISSON = TruncatedPoissonGaussian.name
+    FIXED_SIZE = FixedSizeGaussian.name
+
+    def recipe(self, counting: BudgetCounting | None) -> PolicyRecipe:
+        """The kind of step, counted as a plan would recommend unless something else is asked for."""
+        usual = _RECIPES[self]
+        return usual if counting is None else usual._replace(counting=counting)
+
+
+_RECIPES: Final = {Sampling.TRUNCATED_POISSON: RECOMMENDED, Sampling.FIXED_SIZE: FIXED_SIZE}
+MechanismOption = Annotated[Sampling, typer.Option("--mechanism", help="How batches are drawn.")]
+CountingOption = Annotated[
+    BudgetCounting | None,
+    typer.Option(
+        "--accountant",
+        help="pld reserves rounds of exactly one step; rdp counts any, and can be raised (default: pld for "
+        "truncated-poisson, rdp for fixed-size).",
+    ),
+]
 
 
 def init(
@@ -48,8 +68,8 @@ def init(
         typer.Option(
             "--dataset-size",
             "-n",
-            help="A public bound on the number of records: lower for fixed-size, upper for truncated-poisson; with one "
-            "record to spare.",
+            help="A public bound on the number of records, with one record to spare: at most so many, or at least with "
+            "--mechanism fixed-size.",
         ),
     ] = 5000,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,
@@ -58,11 +78,8 @@ def init(
         typer.Option(help="Rounds that the budget has to last for (default: 50, or what the policy affords)."),
     ] = None,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
-    mechanism: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = Sampling.FIXED_SIZE,
-    accountant: Annotated[
-        BudgetCounting | None,
-        typer.Option(help="rdp counts any step; pld reserves rounds (default: pld for truncated-poisson, else rdp)."),
-    ] = None,
+    mechanism: MechanismOption = Sampling.TRUNCATED_POISSON,
+    accountant: CountingOption = None,
     registry: Annotated[Path | None, typer.Option(help="The consortium's registry, to pin.")] = None,
     server_key: Annotated[
         list[str] | None, typer.Option(help="A server to pin: its card's file, or its key's 64 digits; repeatable.")
@@ -77,7 +94,7 @@ def init(
 
     An existing policy is kept, and its budget is opened as it stands.
 
-    Example: lrdp init --mechanism truncated-poisson --accountant pld --dataset-size 30000
+    Example: lrdp init --client hospital-a --unit patient --dataset-size 30000
     """
     home = Home(folder=folder)
     name = read_policy(home.policy).identity.client if home.policy.exists() else client
@@ -99,7 +116,7 @@ def init(
             budget=Budget(epsilon=epsilon, delta=delta),
         )
         holder = Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit)
-        write_draft(home, draft(holder, training, peers, *_chosen(mechanism, accountant)))
+        write_draft(home, draft(holder, training, peers, mechanism.recipe(accountant)))
         say(f"Wrote {home.policy}: read it, every line is explained.")
     made: dict[str, Any] = {"policy": str(home.policy)}
     if not policy_only:
@@ -114,15 +131,3 @@ def init(
         say(f"Opened the budget in {home.ledger}: it lasts for {lasts} rounds of the costliest kind.")
         say(f"Move {home.administrator} off this machine: it can void charges, adopt heads, and raise the budget.")
     print_record(made, as_json)
-
-
-def _chosen(mechanism: Sampling, accountant: BudgetCounting | None) -> tuple[type[SampledGaussian], BudgetCounting]:
-    """The kind of step, and how it is counted: as a plan would recommend unless something else was asked for."""
-    kind, usual = _KINDS[mechanism]
-    return kind, accountant or usual
-
-
-_KINDS: Final[dict[Sampling, tuple[type[SampledGaussian], BudgetCounting]]] = {
-    Sampling.FIXED_SIZE: (FixedSizeGaussian, BudgetCounting.RENYI),
-    Sampling.TRUNCATED_POISSON: (TruncatedPoissonGaussian, BudgetCounting.RESERVED),
-}
