@@ -197,16 +197,9 @@ FOR_OTHER_ROOMS = {
     "encode_mechanism",
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),
     *("tighter", "verify_export", "write_export", "write_policy"),
-    *(
-        "PlanRecipe",
-        "PublicSizes",
-        "BudgetCounting",
-        "PolicyDraft",
-        "draft",
-        "promised",
-        "unsigned_raise",
-        "write_draft",
-    ),
+    *("PlanRecipe", "PublicSizes", "BudgetCounting", "PolicyDraft", "draft", "promised", "unsigned_raise"),
+    *("PolicyRecipe", "PolicyRecipe.count", "PolicyRecipe.index", "FIXED_SIZE", "RECOMMENDED", "rounds_left"),
+    "write_draft",
 }
 # Internal to the fleet's view, made of arrays that the fleet itself made.
 WITHOUT_SPECIMEN = {

@@ -20,7 +20,11 @@ MECHANISMS = {
     "poisson": ["accounting/mechanisms/test_mechanisms", "accounting/test_brute_force", "accounting/test_peers"],
     "sampled": ["accounting/mechanisms/test_mechanisms", "ledger/test_costliest"],
     "sized": ["commands/test_steps", "accounting/test_planning"],
-    "truncated_poisson": ["accounting/test_every_size", "accounting/mechanisms/test_mechanisms", "accounting/test_brute_force"],
+    "truncated_poisson": [
+        "accounting/test_every_size",
+        "accounting/mechanisms/test_mechanisms",
+        "accounting/test_brute_force",
+    ],
     "with_replacement": ["accounting/mechanisms/test_mechanisms", "accounting/test_reference_table"],
 }
 

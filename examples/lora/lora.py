@@ -1,6 +1,6 @@
 """Private LoRA: adapters of a public language model learn from private sentences, within a budget.
 
-    lrdp init --folder budget --dataset-size 67000 --batch-size 192 --rounds 1 --local-steps 12 --delta 1e-6
+    lrdp init --folder budget --dataset-size 68000 --batch-size 192 --rounds 1 --local-steps 12 --delta 1e-6
     python examples/lora/lora.py MODEL-FOLDER SENTENCES.parquet budget
 
 The model's folder is one of transformers'; the file has the columns ``sentence``, ``label`` (0 or 1) and ``split``.

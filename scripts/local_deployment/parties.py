@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from local_deployment.processes import Processes
-from lrdp.experiments.digits import records, share, stated_size
+from lrdp.experiments.digits import records, share
 
 APP: Final = Path(__file__).parents[2] / "apps" / "digits"
 CODE: Final = APP / "hospital"
@@ -131,7 +131,8 @@ def _card(hospital: Hospital, office: Path, processes: Processes) -> Path:
 def _open_budget(hospital: Hospital, budgeting: Budgeting, parties: Parties, processes: Processes) -> None:
     """A policy is written, read, completed by the hospital, and only then is its budget opened."""
     planned = ("--rounds", budgeting.rounds, "--local-steps", budgeting.local_steps)
-    sizes = ("--dataset-size", stated_size(hospital.count), "--batch-size", budgeting.batch_size)
+    at_most = share(hospital.count) + 1  # one to spare
+    sizes = ("--dataset-size", at_most, "--batch-size", budgeting.batch_size)
     budget = ("--epsilon", budgeting.epsilon, "--delta", budgeting.delta)
     named = ("--folder", hospital.folder, "--client", hospital.name, "--unit", "image")
     pins = ("--registry", parties.registry, "--server-key", parties.server_card)

@@ -211,7 +211,8 @@ def world(folder: Path, run: Any) -> None:
     (folder / "nothing.txt").write_text("nothing of the kind\n")
     (folder / "tiny.py").write_text("from torch import nn\nmodel = nn.Linear(2, 2)\n")
     for name in ("home", "restored", "charged", "raised", "lost", "ended"):
-        run("init", "--folder", name, "--client", "c000", "--rounds", "2", "--local-steps", "2")
+        kind = ("--mechanism", "fixed-size")  # a budget that can be raised
+        run("init", "--folder", name, "--client", "c000", "--rounds", "2", "--local-steps", "2", *kind)
     run("ledger", "export", "export.txt", "--folder", "home")
     run("ledger", "backup", "backup.db", "--folder", "lost")
     Home(folder=folder / "lost").ledger.unlink()

@@ -74,11 +74,36 @@ def test_a_plan_becomes_a_policy_and_a_budget_that_lasts_as_long_as_was_promised
     assert "already" in client.run("plan", *sizes, "--write", str(client.home.policy), code=2)
 
 
-def test_init_makes_the_policy_that_is_asked_for(tmp_path: Path) -> None:
+PLANNED = ("--rounds", "3", "--local-steps", "5")
+USUAL = ('sampling = "truncated-poisson"', 'accountant = "pld"', "cap = 128", "max_dataset_size = 5000")
+FIXED = ('sampling = "fixed-size"', 'accountant = "rdp"', "batch_size = 128", "min_dataset_size = 5000")
+RAISED_ONE_DAY = ('sampling = "truncated-poisson"', 'accountant = "rdp"', "cap = 128", "max_dataset_size = 5000")
+
+
+@pytest.mark.parametrize(
+    ("asked", "lines", "bound"),
+    [
+        ((), USUAL, "# There are at most so many records, a public upper bound"),
+        (("--mechanism", "truncated-poisson", "--accountant", "pld"), USUAL, "at most so many"),
+        (("--accountant", "rdp"), RAISED_ONE_DAY, "at most so many"),
+        (("--mechanism", "fixed-size"), FIXED, "# There are at least so many records, a public lower bound"),
+    ],
+)
+def test_init_writes_what_a_plan_recommends_unless_another_policy_is_asked_for(
+    tmp_path: Path, asked: tuple[str, ...], lines: tuple[str, ...], bound: str
+) -> None:
     client = Client(tmp_path)
-    asked = ("--mechanism", "truncated-poisson", "--accountant", "pld", "--rounds", "3", "--local-steps", "5")
-    made = client.json("init", *folder(client), *asked)
-    assert made["rounds"] == 3
+    assert client.json("init", *folder(client), *PLANNED, *asked)["rounds"] == 3
     text = client.home.policy.read_text()
-    for line in ('sampling = "truncated-poisson"', 'accountant = "pld"', "cap = 128", "max_dataset_size = 5000"):
-        assert line in text.splitlines()
+    assert set(lines) <= set(text.splitlines())
+    assert bound in text
+
+
+def test_what_is_recommended_is_quieter_than_fixed_size(tmp_path: Path) -> None:
+    noise = []
+    for number, asked in enumerate([(), ("--accountant", "rdp"), ("--mechanism", "fixed-size")]):
+        client = Client(tmp_path / str(number))
+        client.run("init", *folder(client), *PLANNED, *asked, "--policy-only")
+        noise.append(read_policy(client.home.policy).mechanism.costliest.noise_on_mean)
+    assert noise == sorted(noise)
+    assert noise[0] < 0.9 * noise[2]

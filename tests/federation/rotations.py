@@ -9,7 +9,7 @@ from lrdp.federation import Node
 from lrdp.federation.local.consortium import enrol, pinned
 from lrdp.integrity import Identity, Registry, RegistryShelf, keys, new_identity
 from lrdp.integrity import registry as registries
-from lrdp.ledger import Holder, Scheme
+from lrdp.ledger import FIXED_SIZE, Holder, Scheme, draft
 
 from .worlds import TRAINING, World
 
@@ -59,7 +59,7 @@ def newcomer(
     name, app = f"hospital-{number}", world.grid.nodes[1].app
     holder = Holder(client=name, unit="record", max_rows_per_unit=1)
     home = world.consortium.client(name)
-    enrol(home, holder, training, pinned(world.consortium, pin, 3, scheme), task)
+    enrol(home, draft(holder, training, pinned(world.consortium, pin, 3, scheme), FIXED_SIZE), task)
     keys.save(identity, home.identity_file)
     world.grid.nodes[1 + number] = Node(app, {"partition-id": number})  # type: ignore[index]
     world.names.append(name)

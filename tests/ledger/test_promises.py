@@ -19,6 +19,7 @@ from lrdp.ledger import (
     BudgetCounting,
     Holder,
     Home,
+    PolicyRecipe,
     Refusal,
     draft,
     open_budget,
@@ -41,7 +42,7 @@ WAYS = [
 
 def home_of(folder: Path, kind: type[SampledGaussian], counting: BudgetCounting) -> Home:
     home = Home(folder=folder)
-    write_draft(home, draft(HOLDER, TRAINING, kind=kind, counting=counting))
+    write_draft(home, draft(HOLDER, TRAINING, recipe=PolicyRecipe(kind, counting)))
     return home
 
 

@@ -12,6 +12,7 @@ import typer
 
 from lrdp import files
 from lrdp.accounting import Budget, Training
+from lrdp.commands.init import RECOMMENDED_SAMPLING, CountingOption, MechanismOption, recipe
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput
 from lrdp.integrity import FEWEST, keys
@@ -28,14 +29,21 @@ def found(
     delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
     dataset_size: Annotated[
         int,
-        typer.Option("--dataset-size", "-n", help="A public lower bound on each one's records, at least one below it."),
+        typer.Option(
+            "--dataset-size",
+            "-n",
+            help="A public bound on each one's records, with one record to spare: at most so many, or at least with "
+            "--mechanism fixed-size.",
+        ),
     ] = 5000,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Records per step.")] = 128,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,
     rounds: Annotated[int, typer.Option(help="Rounds that the budgets have to last for.")] = 50,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
     min_roster: Annotated[
         int | None, typer.Option(help="The fewest participants of a round (default: a majority).")
     ] = None,
+    mechanism: MechanismOption = RECOMMENDED_SAMPLING,
+    accountant: CountingOption = None,
     scheme: Annotated[
         Scheme, typer.Option(help="What the server sees: each noised update (sketch), or their sum alone (exact).")
     ] = Scheme.SKETCH,
@@ -53,7 +61,7 @@ def found(
     )
     _require_names(names, min_roster)
     rules: dict[str, Any] = {"unit": unit, "min_roster": min_roster, "scheme": scheme}
-    made = _founded(folder, dict.fromkeys(names, training), rules)
+    made = _founded(folder, dict.fromkeys(names, training), rules | {"recipe": recipe(mechanism, accountant)})
     say("For a pilot: one person holds all keys. In production each hospital, server and office make their own.")
     say(f"Fill in {folder / 'code' / f'{_TASK}.py'}: what is trained, and how the records are read.")
     say("Then, for each hospital:")

@@ -8,16 +8,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lrdp.accounting import MECHANISMS, Budget, FixedSizeGaussian, SizedGaussian, Training
+from lrdp.accounting import MECHANISMS, Budget, SizedGaussian, Training
 from lrdp.commands.accounting import ClientName, UnitName
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import Folder
 from lrdp.commands.peers import pinned
 from lrdp.integrity import keys
 from lrdp.ledger import (
+    FIXED_SIZE,
+    RECOMMENDED,
     BudgetCounting,
     Holder,
     Home,
+    PolicyRecipe,
     Scheme,
     draft,
     open_budget,
@@ -33,7 +36,23 @@ _USUAL_ROUNDS: Final = 50
 _KINDS: Final = {name: kind for name, kind in MECHANISMS.items() if kind.bounds and issubclass(kind, SizedGaussian)}
 Sampling: Final[Any] = StrEnum("Sampling", [(name, name) for name in _KINDS])
 """``--mechanism``: what a policy can state."""
-_USUAL_KIND: Final = Sampling(FixedSizeGaussian.name)
+RECOMMENDED_SAMPLING: Final = Sampling(RECOMMENDED.kind.name)
+MechanismOption = Annotated[Sampling, typer.Option("--mechanism", help="How batches are drawn.")]
+CountingOption = Annotated[
+    BudgetCounting | None,
+    typer.Option(
+        "--accountant",
+        help="pld reserves rounds of exactly one step; rdp counts any, and can be raised (default: rdp for "
+        "fixed-size, else pld).",
+    ),
+]
+
+
+def recipe(mechanism: str, accountant: BudgetCounting | None) -> PolicyRecipe:
+    """The kind of step, and how it is counted: as a plan would recommend unless something else was asked for."""
+    kind = _KINDS[mechanism]
+    usual = FIXED_SIZE if kind is FIXED_SIZE.kind else RECOMMENDED
+    return PolicyRecipe(kind, accountant or usual.counting)
 
 
 def init(
@@ -48,8 +67,8 @@ def init(
         typer.Option(
             "--dataset-size",
             "-n",
-            help="A public bound on the number of records: lower for fixed-size, upper for the others; with one record "
-            "to spare.",
+            help="A public bound on the number of records, with one record to spare: at most so many, or at least with "
+            "--mechanism fixed-size.",
         ),
     ] = 5000,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,
@@ -58,11 +77,8 @@ def init(
         typer.Option(help="Rounds that the budget has to last for (default: 50, or what the policy affords)."),
     ] = None,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
-    mechanism: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = _USUAL_KIND,
-    accountant: Annotated[
-        BudgetCounting | None,
-        typer.Option(help="rdp counts any step; pld reserves rounds (default: rdp for fixed-size, else pld)."),
-    ] = None,
+    mechanism: MechanismOption = RECOMMENDED_SAMPLING,
+    accountant: CountingOption = None,
     registry: Annotated[Path | None, typer.Option(help="The consortium's registry, to pin.")] = None,
     server_key: Annotated[
         list[str] | None, typer.Option(help="A server to pin: its card's file, or its key's 64 digits; repeatable.")
@@ -80,7 +96,7 @@ def init(
 
     An existing policy is kept, and its budget is opened as it stands.
 
-    Example: lrdp init --mechanism truncated-poisson --accountant pld --dataset-size 30000
+    Example: lrdp init --client hospital-a --unit patient --dataset-size 30000
     """
     home = Home(folder=folder)
     name = read_policy(home.policy).identity.client if home.policy.exists() else client
@@ -102,7 +118,7 @@ def init(
             budget=Budget(epsilon=epsilon, delta=delta),
         )
         holder = Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit)
-        write_draft(home, draft(holder, training, peers, *_chosen(mechanism, accountant)))
+        write_draft(home, draft(holder, training, peers, recipe(mechanism, accountant)))
         say(f"Wrote {home.policy}: read it, every line is explained.")
     made: dict[str, Any] = {"policy": str(home.policy)}
     if not policy_only:
@@ -117,10 +133,3 @@ def init(
         say(f"Opened the budget in {home.ledger}: it lasts for {lasts} rounds of the costliest kind.")
         say(f"Move {home.administrator} off this machine: it can void charges, adopt heads, and raise the budget.")
     print_record(made, as_json)
-
-
-def _chosen(mechanism: str, accountant: BudgetCounting | None) -> tuple[type[SizedGaussian], BudgetCounting]:
-    """The kind of step, and how it is counted: as a plan would recommend unless something else was asked for."""
-    kind = _KINDS[mechanism]
-    usual = BudgetCounting.RENYI if kind is FixedSizeGaussian else BudgetCounting.RESERVED
-    return kind, accountant or usual

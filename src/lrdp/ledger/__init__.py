@@ -9,7 +9,7 @@ from lrdp.ledger.administration import adopt_head, end_participation, raise_budg
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.decisions import tighter, unsigned_raise
-from lrdp.ledger.drafting import PolicyDraft, draft, peers_lines
+from lrdp.ledger.drafting import FIXED_SIZE, RECOMMENDED, PolicyDraft, PolicyRecipe, draft, peers_lines
 from lrdp.ledger.export import VerifiedBooks, check_heads, check_key_known, verify_export, write_export
 from lrdp.ledger.fleet import FleetBooks, FleetView, fleet_view
 from lrdp.ledger.heads import LONGEST_HEAD, ChainPoint, Head
@@ -25,14 +25,16 @@ from lrdp.ledger.reports import REPORT_LABEL, Report, read_report, report_of
 from lrdp.ledger.request import ReceivedModel, Request
 from lrdp.ledger.starting import Home, open_budget, replace_key, write_draft, write_policy
 from lrdp.ledger.store import Store
-from lrdp.ledger.summary import Summary, summarize
+from lrdp.ledger.summary import Summary, rounds_left, summarize
 from lrdp.ledger.texts import LONGEST_LINE, encode_mechanism
 from lrdp.ledger.toml_text import MOST_TOML_CHARACTERS, read_toml
 
 __all__ = [
+    "FIXED_SIZE",
     "LONGEST_HEAD",
     "LONGEST_LINE",
     "MOST_TOML_CHARACTERS",
+    "RECOMMENDED",
     "REPORT_LABEL",
     "Books",
     "BudgetCounting",
@@ -46,6 +48,7 @@ __all__ = [
     "PeersRule",
     "Policy",
     "PolicyDraft",
+    "PolicyRecipe",
     "Receipt",
     "ReceivedModel",
     "Refusal",
@@ -77,6 +80,7 @@ __all__ = [
     "replace_key",
     "report_of",
     "rotate_key",
+    "rounds_left",
     "summarize",
     "tighter",
     "unsigned_raise",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from lrdp.accounting import (
     Adjacency,
@@ -14,6 +14,7 @@ from lrdp.accounting import (
     RenyiAccountant,
     SizedGaussian,
     Training,
+    TruncatedPoissonGaussian,
 )
 from lrdp.errors import InvalidInput
 from lrdp.ledger.policy import BudgetCounting, Holder, PeersRule
@@ -37,7 +38,8 @@ adjacency = "add-remove"
 # The most that one server may spend, over all its sessions. Leave the line out to let a server spend all.
 per_run_epsilon = {epsilon!r}
 # How it is counted, from the opening on: "rdp" admits every step that is allowed below and charges what it costs; "pld"
-# affords more rounds, all reserved in advance, of exactly the step below (a quieter or smaller one has no place).
+# affords more rounds, all reserved in advance, of exactly the step below (a quieter or smaller one has no place), and
+# cannot be added to: a budget that may have to be raised one day is counted by "rdp".
 accountant = "{counting}"
 
 [mechanism]
@@ -147,17 +149,26 @@ def _line(why: str, key: str, value: object) -> str:
     return "\n".join([*textwrap.wrap(why, width=120, initial_indent="# ", subsequent_indent="# "), f"{key} = {value}"])
 
 
+class PolicyRecipe(NamedTuple):
+    """A kind of step, and how a ledger counts it: for the first ``dataset_size`` is a lower or an upper bound."""
+
+    kind: type[SizedGaussian]
+    counting: BudgetCounting
+
+
+FIXED_SIZE: Final = PolicyRecipe(FixedSizeGaussian, BudgetCounting.RENYI)
+"""The paper's: batches of constant size from at least so many records, and any step that is allowed."""
+RECOMMENDED: Final = PolicyRecipe(TruncatedPoissonGaussian, BudgetCounting.RESERVED)
+"""What a plan recommends: the least noise in the same memory, for at most so many records; rounds are reserved."""
+
+
 def draft(
-    holder: Holder,
-    training: Training,
-    peers: PeersRule = NOBODY,
-    kind: type[SizedGaussian] = FixedSizeGaussian,
-    counting: BudgetCounting = BudgetCounting.RENYI,
+    holder: Holder, training: Training, peers: PeersRule = NOBODY, recipe: PolicyRecipe = RECOMMENDED
 ) -> PolicyDraft:
     """A policy that keeps the training's budget exactly, by the step of a kind with the least noise on the mean."""
-    accountant = _ACCOUNTANTS[counting](adjacency=Adjacency.ADD_REMOVE)
-    step = PlanRecipe(kind, accountant).calibrated(training).mechanism
-    return PolicyDraft(holder=holder, training=training, step=step, counting=counting, peers=peers)
+    accountant = _ACCOUNTANTS[recipe.counting](adjacency=Adjacency.ADD_REMOVE)
+    step = PlanRecipe(recipe.kind, accountant).calibrated(training).mechanism
+    return PolicyDraft(holder=holder, training=training, step=step, counting=recipe.counting, peers=peers)
 
 
 _ACCOUNTANTS: Final = {BudgetCounting.RENYI: RenyiAccountant, BudgetCounting.RESERVED: PldAccountant}

@@ -10,7 +10,7 @@ from lrdp import files
 from lrdp.accounting import Training
 from lrdp.errors import InvalidInput, LedgerUnwritable
 from lrdp.ledger.administration import rotate_key
-from lrdp.ledger.drafting import PolicyDraft, draft
+from lrdp.ledger.drafting import FIXED_SIZE, PolicyDraft, draft
 from lrdp.ledger.export import verify_export
 from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger
@@ -54,7 +54,7 @@ class Home:
 
 def write_policy(home: Home, identity: Holder, training: Training, peers: PeersRule | None = None) -> None:
     """A policy of fixed-size batches that keeps the training's budget exactly; without peers it joins nobody."""
-    write_draft(home, draft(identity, training, peers or PeersRule()))
+    write_draft(home, draft(identity, training, peers or PeersRule(), FIXED_SIZE))
 
 
 def write_draft(home: Home, drafted: PolicyDraft) -> None:

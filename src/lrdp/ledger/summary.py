@@ -29,6 +29,7 @@ from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.version import __version__
 
+
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """One client's books in figures.

@@ -78,7 +78,14 @@ def guard(folder: Path, number: int, calls: int) -> None:
         serve(self, listener, told)
 
     Guard.serve = mortal  # type: ignore[method-assign]
-    paths = ["--policy", home / "policy.toml", "--data", home / "task_of_the_chaos.py", "--socket", guard_path(folder, number)]
+    paths = [
+        "--policy",
+        home / "policy.toml",
+        "--data",
+        home / "task_of_the_chaos.py",
+        "--socket",
+        guard_path(folder, number),
+    ]
     commands(["guard", *map(str, paths), "--set", f"number={number}", "--json"], standalone_mode=False)
 
 

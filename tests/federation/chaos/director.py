@@ -158,7 +158,7 @@ class Director:
             fresh = new_identity(name)
             following = rotate(self.world, having={name: fresh})
             training = replace(TRAINING, rounds=self.schedule.budgets[number], local_steps=1)
-            newcomer(self.world, number, fresh, following, training, "task_of_the_chaos:task")
+            newcomer(self.world, number, fresh, following, training=training, task="task_of_the_chaos:task")
             self.settle_in(number)
         elif given.act == "replace key":
             rotate(self.world, having={name: replace_key(self.world, name)})
@@ -191,7 +191,9 @@ class Director:
 
     def strike(self, where: float) -> None:
         """Kill one of those who may still die, whatever it is doing."""
-        mortal = sorted(child for child, (kind, _, _) in self.living.items() if self.deaths[kind] < self.mortality(kind))
+        mortal = sorted(
+            child for child, (kind, _, _) in self.living.items() if self.deaths[kind] < self.mortality(kind)
+        )
         if mortal:
             os.kill(mortal[int(where * len(mortal))], signal.SIGKILL)
 

@@ -153,7 +153,9 @@ class Evidence:
 
     def charges(self, name: str) -> list[Charge]:
         """The ledger's lines as they are in the file: no code of the library reads them here."""
-        with closing(sqlite3.connect(f"file:{self.consortium.client(name).folder}/ledger.db?mode=ro", uri=True)) as file:
+        with closing(
+            sqlite3.connect(f"file:{self.consortium.client(name).folder}/ledger.db?mode=ro", uri=True)
+        ) as file:
             rows = file.execute("SELECT seq, line FROM entries ORDER BY seq").fetchall()
         made: dict[int, Charge] = {}
         for number, line in rows:
@@ -226,7 +228,9 @@ def check(found: Evidence) -> None:
 def the_run_came_to_its_end(found: Evidence) -> None:
     assert found.notes[-1].get("ended") == 0, (found.folder / "logs" / "server-0").read_text()[-3000:]
     verified = [report["model"] for report in found.reports if report["verified"]]
-    rounds = [step.position.round for step in walk(found.lines, found.consortium.registry().digest) if step.participants]
+    rounds = [
+        step.position.round for step in walk(found.lines, found.consortium.registry().digest) if step.participants
+    ]
     assert rounds == list(range(1, 1 + len(rounds)))
     # A server may die between a proof and its report; no round is proved twice.
     assert verified == sorted(set(verified))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +25,8 @@ from lrdp.integrity import (
     registry_record,
 )
 from lrdp.integrity import registry as registries
+from lrdp.ledger import FIXED_SIZE, Home, PeersRule, PolicyDraft, PolicyRecipe, Scheme, draft, open_budget, write_draft
 from lrdp.ledger import Holder as PolicyIdentity
-from lrdp.ledger import Home, PeersRule, Scheme, open_budget, write_policy
 
 _NO_TASK: Final = '# [task]\n# module = "package.module:name"'
 
@@ -73,11 +73,13 @@ def found(
     min_roster: int | None = None,
     scheme: Scheme = Scheme.SKETCH,
     task: str = "",
+    recipe: PolicyRecipe = FIXED_SIZE,
 ) -> Consortium:
     """Keys for everybody, a signed registry, and for each client a policy and an open budget of its own.
 
     Every policy pins registry and server, a least roster, a majority of the registry unless it is given, and what a
-    server may see of updates. ``task`` is what a guard trains, as in ``"package.module:name"``.
+    server may see of updates. ``task`` is what a guard trains, as in ``"package.module:name"``. Unlike `lrdp found`,
+    batches are of fixed size unless told otherwise: a simulation may then order any step that the policies allow.
     """
     consortium = Consortium(folder=folder)
     identities = {name: new_identity(name) for name in trainings}
@@ -88,10 +90,13 @@ def found(
     keys.save(server, consortium.server_folder / "identity.pem")
     record = json.dumps(registry_record(registry), indent=1) + "\n"
     files.replace(consortium.registry_file, record.encode(), files.PUBLIC)
+    rule = pinned(consortium, registry, min_roster, scheme)
+    holders = {name: PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1) for name in trainings}
+    # Those with the same training are calibrated once.
+    alike = {training: name for name, training in trainings.items()}
+    drafts = {training: draft(holders[name], training, rule, recipe) for training, name in alike.items()}
     for name, training in trainings.items():
-        holder = PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1)
-        rule = pinned(consortium, registry, min_roster, scheme)
-        enrol(consortium.client(name), holder, training, rule, task)
+        enrol(consortium.client(name), replace(drafts[training], holder=holders[name]), task)
         keys.save(identities[name], consortium.client(name).identity_file)
     return consortium
 
@@ -108,14 +113,14 @@ def pinned(
     )
 
 
-def enrol(client: ClientHome, holder: PolicyIdentity, training: Training, peers: PeersRule, task: str = "") -> None:
+def enrol(client: ClientHome, drafted: PolicyDraft, task: str = "") -> None:
     """A client's folder: a policy that pins its peers and names its task, and an open budget."""
     home = Home(folder=client.folder)
-    write_policy(home, holder, training, peers)
+    write_draft(home, drafted)
     if task:
         text = home.policy.read_text(encoding="utf-8").rstrip().removesuffix(_NO_TASK)
         files.replace(home.policy, f'{text}[task]\nmodule = "{task}"\n'.encode(), files.PUBLIC)
-    open_budget(home, training.rounds).close()
+    open_budget(home, drafted.training.rounds).close()
 
 
 def _signed_registry(identities: Sequence[Identity], office: Identity) -> Registry:
