@@ -86,8 +86,8 @@ class Summary:
 
     @property
     def group(self) -> PrivacySpent:
-        """What holds for a unit with as many rows as the policy allows."""
-        return for_group(self.guaranteed, self.policy.identity.max_rows_per_unit)
+        """What holds for a unit with as many rows as the policy allows; where units are clipped, what is guaranteed."""
+        return for_group(self.guaranteed, self.policy.identity.records_per_unit)
 
 
 def guess_rate(spent: PrivacySpent) -> AtMost:
