@@ -57,7 +57,16 @@ from lrdp.accounting import (
 from lrdp.accounting.conversion import checked_orders
 from lrdp.errors import InvalidInput
 from lrdp.ledger import Policy, ReceivedModel, Request
-from lrdp.ledger.policy import BudgetCounting, BudgetRule, Holder, MechanismRule, ModelRule, PeersRule, Retries
+from lrdp.ledger.policy import (
+    BudgetCounting,
+    BudgetRule,
+    Clipped,
+    Holder,
+    MechanismRule,
+    ModelRule,
+    PeersRule,
+    Retries,
+)
 
 STEP = FixedSizeGaussian(dataset_size=120, batch_size=32, noise_multiplier=4.0)
 BUDGET, SPENT = Budget(epsilon=8.0, delta=0.125), PrivacySpent(epsilon=0.5, delta=0.125)
@@ -165,7 +174,7 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(ReceivedModel, {"digest": "0" * 64, "size": 120, "largest_weight": 0.5}),
     **specimen(Request, {field.name: getattr(REQUEST, field.name) for field in fields(Request)}),
     **specimen(Policy, {**POLICY, **NO_FIGURE, "micro_batch": 32}, where={"key": "budget.epsilon"}),
-    **specimen(Holder, {"client": "a", "unit": "patient", "max_rows_per_unit": 2}),
+    **specimen(Holder, {"client": "a", "unit": "patient", "max_rows_per_unit": 2, "clipped": Clipped.UNITS}),
     **specimen(
         BudgetRule, {"total": BUDGET, "adjacency": ADJACENCY, "per_run": BUDGET, "counting": BudgetCounting.RENYI}
     ),
@@ -197,7 +206,7 @@ FOR_OTHER_ROOMS = {
     "encode_mechanism",
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),
     *("tighter", "verify_export", "write_export", "write_policy"),
-    *("PlanRecipe", "PublicSizes", "BudgetCounting", "PolicyDraft", "draft", "promised", "unsigned_raise"),
+    *("PlanRecipe", "PublicSizes", "BudgetCounting", "Clipped", "PolicyDraft", "draft", "promised", "unsigned_raise"),
     *("PolicyRecipe", "PolicyRecipe.count", "PolicyRecipe.index", "FIXED_SIZE", "RECOMMENDED", "rounds_left"),
     "write_draft",
 }

@@ -36,6 +36,10 @@ mixing = trained(Centred(2, 3))
 batch_norm = trained(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
 def stored(given): return records(given["count"])
 local = LocalTask(model=lambda: nn.Linear(2, 3), dataset=stored, loss=functional.cross_entropy)
+by_unit = LocalTask(
+    model=lambda: nn.Linear(2, 3), dataset=stored, loss=functional.cross_entropy,
+    units=lambda rows: [row % 4 for row in range(len(rows))],
+)
 def needs(argument): ...
 def number(): return 3
 """
@@ -205,6 +209,18 @@ def test_the_plan_of_memory_and_what_was_understood_are_in_the_json(tried):
     assert found["task"]["memory"]["micro_batch"] == 4
     assert found["task"]["memory"]["peak_bytes"] >= found["task"]["private_bytes"] > 0
     assert len(found["understood"]) == 4
+
+
+def test_a_task_with_units_is_checked_with_the_policy_s_most_rows(run):
+    asked = ("--task", "models_under_check:by_unit", "--set", "count=12", "--rows", "3")
+    result = run(*asked, "--rows-per-unit", "5")
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.stdout.split())
+    assert "A record is a unit of at most 5 rows, which are drawn and clipped together." in told
+    assert "Its examples run together." in told
+    for missing in (asked, ("--task", "models_under_check:local", "--set", "count=9", "--rows-per-unit", "5")):
+        with pytest.raises(InvalidInput, match="--rows-per-unit"):
+            raise run(*missing).exception
 
 
 def test_one_name_is_given_and_not_two_or_none(run):

@@ -115,7 +115,7 @@ def test_replies_are_the_same_whether_records_at_the_bound_are_there_or_not(gree
 
 def test_control_a_check_in_every_reply_tells_of_a_record(greeted: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was before: the mechanism's own check, made on the records as they are when a message comes."""
-    monkeypatch.setattr(Workbench, "set_up", lambda bench, policy: None)
+    monkeypatch.setattr(Workbench, "set_up", lambda bench, policy: bench._counted(1))
     _, work, *_ = questions(greeted)
     replies = [seen(Twin(greeted, Shelf(count), f"twin-{count}").ask(work)) for count in (STATED, STATED - 1)]
     assert [reply[:2] for reply in replies] == [("Contributed", ""), ("Decline", "invalid")]

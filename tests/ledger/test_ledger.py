@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ledger.worlds import STEP, World, digest, exhaust, policy, request, round_trip, trained
+from ledger.worlds import POLICY, STEP, World, digest, exhaust, policy, request, round_trip, trained
 from lrdp.accounting import FixedSizeGaussian, RenyiOrders, ReservedSlots
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, InvalidInput, LedgerUnwritable, PolicyRefused, ReceiptRefused
-from lrdp.ledger import Ledger, Refusal, Reply, Request, SigningKey, State, void
+from lrdp.ledger import Ledger, Refusal, Reply, Request, SigningKey, State, parse_policy, void
 from lrdp.ledger.store import Store
 
 
@@ -155,6 +155,7 @@ def test_a_stricter_policy_is_put_in_force_and_a_looser_budget_is_not(world: Wor
         {"client": '"hospital-b"'},
         {"unit": '"visit"'},
         {"max_rows_per_unit": "2"},
+        {"max_rows_per_unit": '1\nclipped = "units"'},
         {"delta": "1e-5"},
         {"adjacency": '"replace-one"'},
     ],
@@ -165,6 +166,29 @@ def test_a_policy_for_other_data_is_refused(world: World, change: dict[str, str]
     with pytest.raises(PolicyRefused, match="open a new ledger") as caught:
         other.open()
     assert caught.value.refusal is Refusal.OTHER_LEDGER
+
+
+def test_what_was_opened_for_units_stays_so_and_a_policy_that_says_as_much_is_taken(
+    world: World,
+) -> None:
+    """Else rows that were charged one by one would read as units, whose ε has no group factor."""
+    as_units = 'max_rows_per_unit = 1\nclipped = "units"'
+    by_unit = replace(world, rules=policy(max_rows_per_unit='1\nclipped = "units"'))
+    by_unit.create().close()
+    with pytest.raises(PolicyRefused, match="what is clipped"):
+        replace(world, rules=policy()).open()
+    other = POLICY.replace("max_rows_per_unit = 1", as_units).replace("epsilon = 8.0", "epsilon = 7.0")
+    with replace(world, rules=parse_policy(other, source="policy.toml")).open() as ledger:
+        assert ledger.charge(request(1)).by_unit
+    with pytest.raises(PolicyRefused, match="what is clipped"):
+        replace(world, rules=policy()).open()
+
+
+def test_leaving_the_key_out_means_rows(world: World) -> None:
+    world.create().close()
+    said = policy(max_rows_per_unit='1\nclipped = "rows"')
+    with replace(world, rules=said).open() as ledger:
+        assert not ledger.charge(request(1)).by_unit
 
 
 def test_another_key_is_refused(world: World) -> None:

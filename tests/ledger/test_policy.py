@@ -106,6 +106,11 @@ def test_every_table_must_be_there(table: str) -> None:
         ("metrics = []", 'metrics = "loss"', "line 32: .*must be a list of names"),
         ('unit = "patient"', 'unit = ""', "line 3: unit must be a printable name"),
         ("max_rows_per_unit = 1", "max_rows_per_unit = 0", "line 4: max_rows_per_unit must be at least 1"),
+        (
+            "max_rows_per_unit = 1",
+            'max_rows_per_unit = 1\nclipped = "unit"',
+            "line 5: clipped must be one of rows, units, got 'unit'",
+        ),
         ("metrics = []", "metrics = []\nloss = true", r"line 33: the key release\.loss is not known"),
         ("[release]", "[extra]\nkey = 1\n[release]", r"line 32: the key extra\.key is not known"),
         ("[identity]", "version = 1\n[identity]", "line 1: the key version is not known"),

@@ -60,7 +60,8 @@ def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> 
     assert figures["guaranteed_without_voids"]["epsilon"] > figures["guaranteed"]["epsilon"]
     assert figures["audit"]["epsilon"] == 0.31
     assert set(figures) == {
-        *"schema client unit max_rows_per_unit adjacency budget guaranteed spent spent_at_other_deltas group group_spent".split(),
+        *"schema client unit max_rows_per_unit clipped adjacency budget guaranteed spent".split(),
+        *"spent_at_other_deltas group group_spent".split(),
         *"without_voids guaranteed_without_voids recorded accountant membership_guess_rate mechanisms".split(),
         *"clip_norms charges refusals runs".split(),
         *"adopted_heads suspended closed clock_went_back ledger policy_sha256 audit version points".split(),
@@ -159,6 +160,30 @@ def test_rows_per_unit_enlarge_epsilon(tmp_path: Path) -> None:
     assert summary.group_spent.epsilon < summary.group.epsilon
     assert summary.group_spent.delta == delta
     assert f"in advance, ε = {AtMost(summary.group_spent.epsilon):.4f}" in words
+
+
+def test_what_was_charged_for_units_needs_no_group_and_the_statement_says_whom_it_is_for(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "units").mkdir()
+    by_row = World(folder=tmp_path / "rows", rules=policy(max_rows_per_unit="40"))
+    by_unit = World(folder=tmp_path / "units", rules=policy(max_rows_per_unit='40\nclipped = "units"'))
+    found = []
+    for world in (by_row, by_unit):
+        with world.create() as ledger:
+            receipt = ledger.charge(request())
+            assert receipt.by_unit is (world is by_unit)
+            found.append(summarize(ledger.books))
+    rows, units = found
+    assert units.guaranteed == rows.guaranteed  # the accounting knows nothing of it
+    assert units.group.epsilon == units.guaranteed.epsilon
+    assert rows.group.epsilon > 39 * rows.guaranteed.epsilon  # control
+    said = " ".join(text(Statement(summary=units)).split())
+    assert "One patient, with all rows: they are drawn together, at most 40 of them, and clipped as one." in said
+    assert "whether one patient with all rows was used" in said
+    assert "with and without one patient with all rows" in said
+    assert "together ε" not in said
+    assert record(Statement(summary=units))["clipped"] == "units"
+    assert "One record; a patient has at most 40 of them." in text(Statement(summary=rows))
 
 
 def test_the_guess_rate_is_the_largest_of_all_tests() -> None:

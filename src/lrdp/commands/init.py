@@ -18,6 +18,7 @@ from lrdp.ledger import (
     FIXED_SIZE,
     RECOMMENDED,
     BudgetCounting,
+    Clipped,
     Holder,
     Home,
     PolicyRecipe,
@@ -60,6 +61,9 @@ def init(
     client: ClientName = "client",
     unit: UnitName = "person",
     rows_per_unit: Annotated[int, typer.Option(help="The most rows that one of them has.")] = 1,
+    clipped: Annotated[
+        Clipped, typer.Option(help="Rows each by themselves, or all rows of a unit together: then sizes count units.")
+    ] = Clipped.ROWS,
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")] = 8.0,
     delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
     dataset_size: Annotated[
@@ -117,7 +121,7 @@ def init(
             local_steps=local_steps,
             budget=Budget(epsilon=epsilon, delta=delta),
         )
-        holder = Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit)
+        holder = Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit, clipped=clipped)
         write_draft(home, draft(holder, training, peers, recipe(mechanism, accountant)))
         say(f"Wrote {home.policy}: read it, every line is explained.")
     made: dict[str, Any] = {"policy": str(home.policy)}

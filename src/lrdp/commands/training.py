@@ -43,7 +43,10 @@ def check(
     task: Annotated[str | None, typer.Option(help="MODULE:NAME of a task, or of a private Flower app.")] = None,
     data: Annotated[Path | None, typer.Option(help="Handed to a LocalTask's data set as `data`.")] = None,
     settings: Settings = None,
-    rows: Annotated[int, typer.Option(min=1, max=2**20, help="Rows of the step that is measured.")] = 32,
+    rows: Annotated[int, typer.Option(min=1, max=2**20, help="Rows of the step that is measured, or units.")] = 32,
+    rows_per_unit: Annotated[
+        int | None, typer.Option(min=1, help="The policy's max_rows_per_unit, for a task with units.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say for each layer which rule applies, what is refused and how to mend it; of a task, also what a step costs.
@@ -57,7 +60,7 @@ def check(
     if (name is None) is (task is None):
         raise InvalidInput("name one model or task, as in `lrdp check --task client:task --data FILE`.")
     given = {**read_settings(settings or []), **({} if data is None else {"data": str(data.resolve())})}
-    found = _verdict(str(name or task), given, rows)
+    found = _verdict(str(name or task), given, rows, rows_per_unit)
     if as_json:
         layers = [asdict(layer) for layer in found.report.layers]
         tried = None if found.tried is None else asdict(found.tried)
@@ -71,7 +74,7 @@ def check(
         raise typer.Exit(Unsupported.exit_code)
 
 
-def _verdict(name: str, settings: dict[str, Any], rows: int) -> _Verdict:
+def _verdict(name: str, settings: dict[str, Any], rows: int, most_rows: int | None) -> _Verdict:
     from lrdp.federation.client.local_task import LocalTask, prepare_process
     from lrdp.training import Task, loading, trial, understood
     from lrdp.training import check as inspect
@@ -79,7 +82,7 @@ def _verdict(name: str, settings: dict[str, Any], rows: int) -> _Verdict:
     named = loading.load(name, Task, LocalTask)
     if isinstance(named, LocalTask):
         prepare_process(named)
-    task = _local(named, settings) if isinstance(named, LocalTask) else named
+    task = _local(named, settings, most_rows) if isinstance(named, LocalTask) else named
     if not isinstance(task, Task):
         return _Verdict(inspect(task))
     report = inspect(task.model)
@@ -91,12 +94,16 @@ def _verdict(name: str, settings: dict[str, Any], rows: int) -> _Verdict:
         return _Verdict(report, refused=str(problem))
 
 
-def _local(named: LocalTask, settings: dict[str, Any]) -> Task:
+def _local(named: LocalTask, settings: dict[str, Any], most_rows: int | None) -> Task:
     """As a client has it, of whose records only the form will be looked at."""
     from lrdp.training import PublicConstants, Task
 
+    if (named.units is None) is not (most_rows is None):
+        raise InvalidInput(
+            "a task with units is checked with --rows-per-unit, the policy's max_rows_per_unit, and no other task is."
+        )
     try:
-        model, dataset = named.model(), named.dataset(settings)
+        model, grouped = named.model(), named.grouped(named.dataset(settings), most_rows or 1)
     except LrdpError:
         raise
     except Exception as problem:
@@ -106,11 +113,11 @@ def _local(named: LocalTask, settings: dict[str, Any]) -> Task:
         ) from problem
     return Task(
         model=model,
-        dataset=dataset,
-        loss=named.loss,
+        dataset=grouped.dataset,
+        loss=grouped.loss,
         constants=PublicConstants(clip_norm=_CLIP_NORM, optimiser=named.optimiser),
         execution=named.execution,
-        probes=named.probes,
+        probes=grouped.probes,
     )
 
 

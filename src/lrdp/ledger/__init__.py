@@ -17,7 +17,7 @@ from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.opening import promised
 from lrdp.ledger.outbox import Reply
-from lrdp.ledger.policy import BudgetCounting, Holder, PeersRule, Policy, Retries, Scheme
+from lrdp.ledger.policy import BudgetCounting, Clipped, Holder, PeersRule, Policy, Retries, Scheme
 from lrdp.ledger.policy_file import parse_policy, read_policy
 from lrdp.ledger.receipt import Receipt
 from lrdp.ledger.refusals import Refusal
@@ -39,6 +39,7 @@ __all__ = [
     "Books",
     "BudgetCounting",
     "ChainPoint",
+    "Clipped",
     "FleetBooks",
     "FleetView",
     "Head",

@@ -10,6 +10,7 @@ from lrdp.errors import AlreadyAnswered, BudgetExceeded, LrdpError, PolicyRefuse
 from lrdp.figures import AtMost
 from lrdp.ledger.books import Books
 from lrdp.ledger.policy import Policy
+from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.request import Request
 from lrdp.ledger.texts import encode_mechanism
@@ -34,6 +35,24 @@ class Decision:
             return AlreadyAnswered(self.sentence)
         kind = BudgetExceeded if self.refusal.is_about_budget else PolicyRefused
         return kind(self.sentence, self.refusal)
+
+
+def check_same_data(books: Books, policy: Policy) -> None:
+    """Refuse a policy for other data than the books were opened for, or that counts them in another way.
+
+    What was charged for rows must not read as charged for units: a unit's ε would come out smaller than it is.
+    """
+    identity, rule, opened, last = policy.identity, policy.budget, books.opened, books.policies[-1]
+    asked = (identity.client, identity.unit, identity.max_rows_per_unit, rule.adjacency, rule.total.delta)
+    same = asked == (opened.client, opened.unit, opened.max_rows_per_unit, opened.adjacency, opened.delta)
+    if same and last.digest != policy.digest:
+        same = identity.clipped is parse_policy(last.text, source="policy.toml").identity.clipped
+    if not same:
+        raise PolicyRefused(
+            f"{policy.source} differs in client, unit, rows per unit, what is clipped, adjacency or delta from what "
+            f"this ledger was opened with: these cannot change, so open a new ledger for new data.",
+            Refusal.OTHER_LEDGER,
+        )
 
 
 def decide(books: Books, policy: Policy, request: Request) -> Decision:

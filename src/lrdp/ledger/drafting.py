@@ -24,9 +24,12 @@ _TEMPLATE: Final = """\
 
 [identity]
 client = "{client}"
-# Whom the guarantee protects, and how many rows one of them has at most: with more than 1, ε per unit is larger.
+# Whom the guarantee protects, and how many rows one of them has at most. Clipped as "rows", each by itself, ε per unit
+# is larger where it has more than 1. Clipped as "units", all rows of one together, ε is the unit's own, and every size
+# below counts units; the task says whose each row is, LocalTask(units=…). Fixed once the ledger is opened.
 unit = "{unit}"
 max_rows_per_unit = {rows}
+clipped = "{clipped}"
 
 [budget]
 # The most that may ever be spent on these records, by all servers, runs and models together.
@@ -121,6 +124,7 @@ class PolicyDraft:
             client=self.holder.client,
             unit=self.holder.unit,
             rows=self.holder.max_rows_per_unit,
+            clipped=self.holder.clipped.value,
             epsilon=training.budget.epsilon,
             delta=training.budget.delta,
             counting=self.counting.value,

@@ -14,17 +14,17 @@ from types import TracebackType
 from typing import Self
 
 from lrdp.accounting import Filter, FilterAnswer, FilterRule, RenyiOrders
-from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused, ReceiptRefused
+from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, ReceiptRefused
 from lrdp.figures import AtMost
 from lrdp.ledger import events, records
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.decisions import Decision, decide, tighter
+from lrdp.ledger.decisions import Decision, check_same_data, decide, tighter
 from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.journal import Journal
 from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.outbox import Reply, store_reply, stored_reply
-from lrdp.ledger.policy import Policy
+from lrdp.ledger.policy import Clipped, Policy
 from lrdp.ledger.receipt import Receipt, issue
 from lrdp.ledger.refusals import MOST_LISTED, Refusal
 from lrdp.ledger.request import Request
@@ -158,6 +158,7 @@ class Ledger:
             clip_norm=request.clip_norm,
             request_key=request.key,
             entry=entry,
+            by_unit=self.policy.identity.clipped is Clipped.UNITS,
         )
 
     def afford(self, request: Request) -> None:
@@ -285,16 +286,8 @@ class Ledger:
             self._journal.record(events.Unlisted(self._clock(), refusal, requests))
 
     def _put_in_force(self) -> None:
-        rule, identity = self.policy.budget, self.policy.identity
         with self._journal.transaction() as books:
-            opened = books.begun().opened
-            check_key(books, self._key)
-            asked = (identity.client, identity.unit, identity.max_rows_per_unit, rule.adjacency, rule.total.delta)
-            if asked != (opened.client, opened.unit, opened.max_rows_per_unit, opened.adjacency, opened.delta):
-                raise PolicyRefused(
-                    f"{self.policy.source} differs in client, unit, rows per unit, adjacency or delta from what this "
-                    f"ledger was opened with: these cannot change, so open a new ledger for new data.",
-                    Refusal.OTHER_LEDGER,
-                )
+            check_key(books.begun(), self._key)
+            check_same_data(books, self.policy)
             if books.policies[-1].digest != self.policy.digest:
                 self._journal.record(events.PolicySet(self._clock(), self.policy.digest, self.policy.text))

@@ -19,6 +19,15 @@ FEWEST_PARTICIPANTS: Final = 3
 _SERVER_KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
+class Clipped(StrEnum):
+    """What is drawn and clipped as one, and counted in the sizes that a policy states; it cannot change later."""
+
+    ROWS = "rows"
+    """Each row by itself: what holds for a unit with several follows from what holds for one."""
+    UNITS = "units"
+    """All rows of a unit together, at most ``max_rows_per_unit`` of them: what holds, holds for the unit."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Holder:
     """Whose data, and what one person may have in it."""
@@ -26,6 +35,7 @@ class Holder:
     client: str
     unit: str
     max_rows_per_unit: int
+    clipped: Clipped = Clipped.ROWS
 
     def __post_init__(self) -> None:
         for name, value in (("client", self.client), ("unit", self.unit)):
@@ -35,7 +45,12 @@ class Holder:
                     f"{name} must be a printable name of 1 to 200 characters, got {value!r}.", field=name
                 )
         rows = limits.whole("max_rows_per_unit", self.max_rows_per_unit, 1, "a unit without rows is not in the data")
-        limits.keep(self, max_rows_per_unit=rows)
+        limits.keep(self, max_rows_per_unit=rows, clipped=limits.made_by("clipped", self.clipped, Clipped))
+
+    @property
+    def records_per_unit(self) -> int:
+        """How many of what is clipped as one a unit has at most: for so many at once a unit's ε is taken."""
+        return 1 if self.clipped is Clipped.UNITS else self.max_rows_per_unit
 
 
 class BudgetCounting(StrEnum):

@@ -1,10 +1,10 @@
 """Reading ``policy.toml`` strictly: each key known, present, of its type, within its limits, or an error with its line.
 
 Some may be left out, and then the strictest rule holds, but for ``per_run_epsilon``, without which a server may spend
-all that is left. Without ``accountant`` a Rényi order counts. Without ``min_clip_norm`` no clip norm but the policy's
-own is taken. ``server_keys``, ``min_roster``
-and ``retries`` come together; without them no session is joined, and every ledger that holds an older policy is still
-read. ``[task]`` is for guards alone, and without ``[execution]`` the task says how many rows it takes at a time.
+all that is left. Without ``clipped`` rows are clipped, each by itself. Without ``accountant`` a Rényi order counts.
+Without ``min_clip_norm`` no clip norm but the policy's own is taken. ``server_keys``, ``min_roster`` and ``retries``
+come together; without them no session is joined, and every ledger that holds an older policy is still read. ``[task]``
+is for guards alone, and without ``[execution]`` the task says how many rows it takes at a time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from lrdp.errors import InvalidInput, PolicyRefused
 from lrdp.ledger.policy import (
     BudgetCounting,
     BudgetRule,
+    Clipped,
     Holder,
     MechanismRule,
     ModelRule,
@@ -171,7 +172,8 @@ def _shown(value: object) -> str:
 def _identity(reader: _Reader) -> Holder:
     client, unit = reader.get("identity.client", str), reader.get("identity.unit", str)
     rows = reader.get("identity.max_rows_per_unit", int)
-    return reader.checked("identity", lambda: Holder(client=client, unit=unit, max_rows_per_unit=rows))
+    clipped = reader.choice("identity.clipped", Clipped) if reader.has("identity.clipped") else Clipped.ROWS
+    return reader.checked("identity", lambda: Holder(client=client, unit=unit, max_rows_per_unit=rows, clipped=clipped))
 
 
 def _budget(reader: _Reader) -> BudgetRule:

@@ -32,13 +32,17 @@ class _Once:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Receipt:
-    """A durable charge of ``steps`` steps of ``mechanism``: entry ``entry`` of the ledger, for one request."""
+    """A durable charge of ``steps`` steps of ``mechanism``: entry ``entry`` of the ledger, for one request.
+
+    ``by_unit`` says that it was charged for units: what is trained on it has one record for each.
+    """
 
     mechanism: Mechanism
     steps: int
     clip_norm: float
     request_key: str
     entry: int
+    by_unit: bool = False
     seal: InitVar[object] = None
     _process: int = field(default_factory=os.getpid, init=False, repr=False)
     _once: _Once = field(default_factory=_Once, init=False, repr=False)
@@ -73,8 +77,16 @@ class Receipt:
         raise ReceiptRefused(f"the receipt of entry {self.entry} cannot be copied: each training is paid for anew.")
 
 
-def issue(*, mechanism: Mechanism, steps: int, clip_norm: float, request_key: str, entry: int) -> Receipt:
+def issue(
+    *, mechanism: Mechanism, steps: int, clip_norm: float, request_key: str, entry: int, by_unit: bool = False
+) -> Receipt:
     """For the ledger, after the charge is on disk."""
     return Receipt(
-        mechanism=mechanism, steps=steps, clip_norm=clip_norm, request_key=request_key, entry=entry, seal=_SEAL
+        mechanism=mechanism,
+        steps=steps,
+        clip_norm=clip_norm,
+        request_key=request_key,
+        entry=entry,
+        by_unit=by_unit,
+        seal=_SEAL,
     )

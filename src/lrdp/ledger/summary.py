@@ -110,7 +110,7 @@ def summarize(books: Books) -> Summary:
         guaranteed=answer.guaranteed,
         spent=answer.spent,
         spent_elsewhere=_elsewhere(accountant, books.charges.history, books.budget.delta),
-        **_of_group(state, answer, policy.identity.max_rows_per_unit),
+        **_of_group(state, answer, policy.identity.records_per_unit),
         without_voids=with_voids.answer(),
         recorded=books.charges.newest,
         history=books.charges.history,

@@ -59,6 +59,7 @@ def record(statement: Statement) -> dict[str, Any]:
         "client": summary.client,
         "unit": summary.policy.identity.unit,
         "max_rows_per_unit": summary.policy.identity.max_rows_per_unit,
+        "clipped": summary.policy.identity.clipped.value,
         "adjacency": summary.adjacency.value,
         "budget": {
             "epsilon": summary.budget.epsilon,

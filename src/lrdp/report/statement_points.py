@@ -9,12 +9,12 @@ from typing import Final
 
 from lrdp.accounting import CLIP_HEADROOM, Adjacency, Mechanism, PrivacySpent
 from lrdp.figures import AtLeast, AtMost
-from lrdp.ledger import Head, State, Summary
+from lrdp.ledger import Clipped, Head, State, Summary
 from lrdp.version import __version__
 
 _NEIGHBOURS: Final = {
-    Adjacency.ADD_REMOVE: "with and without one record",
-    Adjacency.REPLACE_ONE: "with one record replaced by another",
+    Adjacency.ADD_REMOVE: "with and without one {record}",
+    Adjacency.REPLACE_ONE: "with one {record} replaced by another",
 }
 
 
@@ -35,7 +35,7 @@ def points(summary: Summary, head: Head | None, audit: str | None) -> tuple[Poin
         (
             "adjacency",
             "Neighbouring data sets",
-            f"{summary.adjacency.value}: data sets {_NEIGHBOURS[summary.adjacency]}.",
+            f"{summary.adjacency.value}: data sets {_neighbours(summary)}.",
         ),
         ("epsilon", "ε at several δ", _epsilons(summary)),
         ("trust", "Trust model", _TRUST),
@@ -82,19 +82,34 @@ _RENEWAL: Final = (
 
 def plain_sentence(summary: Summary) -> str:
     """The bound on membership inference, for everyone."""
-    unit = summary.policy.identity.unit
+    unit, record = summary.policy.identity.unit, _record(summary)
     if not summary.history:
         return f"Nothing was released yet, so nothing can be learned about any {unit} from this client's updates."
     right = f"{AtMost(summary.guess_rate):.1%}".removesuffix("%")
     return (
-        f"Somebody who sees everything this client ever sent, and already knows every other record, can tell "
-        f"whether one record was used with at most {right} right answers in 100, where a coin gets 50."
+        f"Somebody who sees everything this client ever sent, and already knows every other {record}, can tell "
+        f"whether one {record} was used with at most {right} right answers in 100, where a coin gets 50."
     )
 
 
+def _record(summary: Summary) -> str:
+    """What is there or not there as a whole."""
+    identity = summary.policy.identity
+    return f"{identity.unit} with all rows" if identity.clipped is Clipped.UNITS else "record"
+
+
+def _neighbours(summary: Summary) -> str:
+    return _NEIGHBOURS[summary.adjacency].format(record=_record(summary))
+
+
 def _unit(summary: Summary) -> str:
-    rows = summary.policy.identity.max_rows_per_unit
-    text = f"One record; a {summary.policy.identity.unit} has at most {rows} of them."
+    identity, rows = summary.policy.identity, summary.policy.identity.max_rows_per_unit
+    if identity.clipped is Clipped.UNITS:
+        return (
+            f"One {identity.unit}, with all rows: they are drawn together, at most {rows} of them, and clipped as one. "
+            f"So every figure here is for a {identity.unit}, and every size counts units and not rows."
+        )
+    text = f"One record; a {identity.unit} has at most {rows} of them."
     if rows > 1:
         text += (
             f" For all of them together {_bound(summary.group)} is guaranteed, and had the same steps been fixed in "

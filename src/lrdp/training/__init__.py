@@ -29,6 +29,7 @@ from lrdp.training.task import Task
 from lrdp.training.torch_losses import OutputLoss, as_loss
 from lrdp.training.torch_optimisers import as_optimiser
 from lrdp.training.trial import Trial, trial
+from lrdp.training.units import GroupedByUnit, PerUnit, is_by_unit
 from lrdp.training.update import Update, check_gradients, memory_plan, private_update
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "ExampleLoss",
     "Execution",
     "Features",
+    "GroupedByUnit",
     "Keystream",
     "Layer",
     "LiveBytes",
@@ -54,6 +56,7 @@ __all__ = [
     "Optimiser",
     "OutputLoss",
     "Padded",
+    "PerUnit",
     "PublicConstants",
     "Randomness",
     "Sampler",
@@ -74,6 +77,7 @@ __all__ = [
     "check_records",
     "check_room",
     "clip_target",
+    "is_by_unit",
     "keep_freed_blocks",
     "memory_plan",
     "placed",

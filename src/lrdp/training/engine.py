@@ -210,9 +210,11 @@ def _running(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
 
 
 def _tamed(tape: Tape, values: Tensor) -> Tensor:
-    finite = (values.detach().abs() <= _LARGEST_OUTPUT).reshape(len(values), -1).all(1)
+    """An example may have several rows of them, one after the other."""
+    finite = (values.detach().abs() <= _LARGEST_OUTPUT).reshape(tape.rows, -1).all(1)
     tape.give_up(~finite)
-    return torch.where(finite.view(-1, *(1,) * (values.dim() - 1)), values, 1.0)
+    each = finite.repeat_interleave(len(values) // tape.rows)
+    return torch.where(each.view(-1, *(1,) * (values.dim() - 1)), values, 1.0)
 
 
 def check_losses(losses: Any, rows: int) -> None:

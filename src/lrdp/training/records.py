@@ -95,7 +95,7 @@ def blank_record(dataset: Dataset) -> Any:
     for number in range(min(_FIRST, len(dataset))):
         try:
             # Brought here, as every record will be: one that lies nowhere cannot be.
-            record = tree_map(lambda leaf: leaf.cpu(), _read(dataset, np.array([number])))
+            record = tree_map(lambda leaf: leaf.cpu(), rows_at(dataset, np.array([number])))
             found.setdefault(_form(record), []).append(record)
         except KeyboardInterrupt:
             raise
@@ -162,7 +162,7 @@ class RecordReader:
         """The records, stacked; raises where one cannot be read or has another form."""
         if len(numbers) == 0:
             return tree_map(lambda leaf: leaf[:0], self._blank)
-        batch = tree_map(lambda leaf: leaf.to(self.device), _read(self._dataset, numbers))
+        batch = tree_map(lambda leaf: leaf.to(self.device), rows_at(self._dataset, numbers))
         if _form(batch) != self.form or any(len(leaf) != len(numbers) for leaf in tree_leaves(batch)):
             raise InvalidInput(f"a record is missing, or has another form than the others' {self.form}.")
         return batch
@@ -174,7 +174,8 @@ def records_at(dataset: Any, numbers: list[int]) -> list[Any]:
     return list(many(numbers)) if many else [dataset[number] for number in numbers]
 
 
-def _read(dataset: Any, numbers: NDArray[np.int64]) -> Any:
+def rows_at(dataset: Any, numbers: NDArray[np.int64]) -> Any:
+    """Some records' tensors, a row for each, in columns at once where the data set can."""
     fetch = getattr(dataset, "columns_at", None)
     return fetch(numbers) if fetch else stacked(records_at(dataset, numbers.tolist()))
 

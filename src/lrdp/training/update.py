@@ -16,6 +16,7 @@ from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.memory import MemoryPlan
 from lrdp.training.sampling import samplers
 from lrdp.training.task import Task
+from lrdp.training.units import is_by_unit
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ def check_charged(receipt: Receipt, task: Task) -> None:
         raise InvalidInput(
             f"clip_norm must be the {receipt.clip_norm} that was charged, got {task.constants.clip_norm}: the policy "
             f"that paid fixes both."
+        )
+    if receipt.by_unit and not is_by_unit(task.dataset):
+        raise InvalidInput(
+            f"dataset must be a GroupedByUnit, got {type(task.dataset).__name__}: the charge was for units, so all "
+            f"rows of one are drawn and clipped together; nothing was trained."
         )
 
 

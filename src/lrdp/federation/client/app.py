@@ -68,6 +68,7 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
     optimizer: Optimiser | None = None,
     execution: Execution = DEFAULT_EXECUTION,
     probes: Sequence[Any] = (),
+    units: Callable[[Any], Sequence[Any]] | None = None,
     policy: str | None = None,
 ) -> ClientApp:
     """A ClientApp that trains privately, within the budget of the policy, in rounds that it verifies.
@@ -81,6 +82,8 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
         optimizer: the same, as others spell it.
         execution: how a step is computed, as in ``Execution(memory_limit="900MB")``.
         probes: three or more public records, for a model that does not take made-up ones.
+        units: says of the data set's rows whose each is, as in ``lambda rows: rows.patients``, where the policy clips
+            units: all rows of one are then drawn and clipped together.
         policy: where the client's policy.toml lies, next to its ledger and keys; settings of the node are filled in, as
             in ``"clients/{partition-id}/policy.toml"``. Without it, the node's own setting ``policy`` is used. It never
             comes from the server's run configuration.
@@ -94,6 +97,7 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
         optimiser=optimiser or optimizer or DEFAULT_OPTIMISER,
         execution=execution,
         probes=probes,
+        units=units,
     )
     trained = _Trained(token=os.urandom(_TOKEN_SIZE), task=task)
     _LOG.warning(_UNGUARDED)

@@ -26,6 +26,7 @@ from lrdp.training import (
     Task,
     as_loss,
     clip_target,
+    is_by_unit,
     private_update,
     public_records,
 )
@@ -92,6 +93,8 @@ def counting(task: Task, clip_norm: float) -> Task:
     Raises:
         InvalidInput: where there is nothing to count: the records have no label, or the model gives no classes.
     """
+    if is_by_unit(task.dataset):
+        raise InvalidInput(_no_count("here a record is a unit, with a label for each of its rows"))
     counter = _Counter(task.model, as_loss(task.loss), clip_norm)
     counter.total.to(next(counter.judged.parameters()).device)
     return Task(

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from torch import Tensor, nn
 
@@ -14,13 +14,15 @@ from lrdp import limits
 from lrdp.errors import InvalidInput, PolicyRefused, Unsupported
 from lrdp.federation.wire.layout import Layout
 from lrdp.integrity import Model
-from lrdp.ledger import Policy, Refusal, Request
+from lrdp.ledger import Clipped, Policy, Refusal, Request
 from lrdp.training import (
     CheckedGradients,
     CheckedRecords,
     Dataset,
     Execution,
+    GroupedByUnit,
     Optimiser,
+    PerUnit,
     PublicConstants,
     Sgd,
     Task,
@@ -47,7 +49,8 @@ class LocalTask:
 
     ``loss`` is ``loss(model, batch)``, or one of torch's, as ``F.cross_entropy`` or ``nn.MSELoss()``. ``optimiser`` is
     as ``Sgd(lr=0.1)``, or what makes one of torch's, as ``functools.partial(torch.optim.SGD, lr=0.1)``. ``probes`` are
-    three or more public records, for a model that does not take made-up ones.
+    three or more public records, for a model that does not take made-up ones. ``units`` says of the data set's rows
+    whose each is, as in ``lambda rows: rows.patients``, where the policy clips units.
     """
 
     model: Callable[[], nn.Module]
@@ -56,6 +59,7 @@ class LocalTask:
     optimiser: Optimiser = DEFAULT_OPTIMISER
     execution: Execution = DEFAULT_EXECUTION
     probes: Sequence[Any] = ()
+    units: Callable[[Any], Sequence[Any]] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module) or not callable(self.model):
@@ -69,6 +73,22 @@ class LocalTask:
                 f"{type(self.dataset).__name__}: each client makes its own."
             )
         limits.keep(self, loss=as_loss(self.loss), optimiser=as_optimiser(self.optimiser))
+
+    def grouped(self, dataset: Dataset, most_rows: int) -> Grouped:
+        """The data set, loss and probes that are trained on: by unit where the task says whose each row is."""
+        if self.units is None:
+            return Grouped(dataset, self.loss, self.probes)
+        public = self.probes and GroupedByUnit(self.probes, units=range(len(self.probes)), most_rows=most_rows)
+        rows = GroupedByUnit(dataset, units=self.units(dataset), most_rows=most_rows)
+        return Grouped(rows, PerUnit(self.loss), [public[number] for number in range(len(public))])
+
+
+class Grouped(NamedTuple):
+    """What is drawn and clipped as one record, rows or units, and what fits it."""
+
+    dataset: Dataset
+    loss: Loss
+    probes: Sequence[Any]
 
 
 def prepare_process(task: LocalTask) -> None:
@@ -84,7 +104,9 @@ class Workbench:
 
     def __init__(self, task: LocalTask, settings: Settings) -> None:
         self._task, self._settings = task, settings
-        self._sizes: tuple[str, int] | None = None
+        self._stated: tuple[Any, ...] | None = None
+        self._grouped: Grouped | None = None
+        self._size = 0
         self._rehearsed = ""
         self._checked: CheckedGradients | None = None
         self._most_rows: int | None = None
@@ -97,35 +119,46 @@ class Workbench:
     def layout(self) -> Layout:
         return Layout.of_model(self.model)
 
-    @cached_property
-    def _dataset(self) -> tuple[Dataset, int]:
-        """The data set and its size, which is asked for once: what became of a record later must not show."""
-        dataset = self._task.dataset(self._settings)
-        check_dataset(dataset)
-        return dataset, len(dataset)
-
     def set_up(self, policy: Policy) -> None:
         """See that the data set can be trained on as the policy says, also with one record more or fewer.
 
         Guarantees: the number of records is compared once, before anything is entered or answered. A policy that states
-        another size later is refused, whatever the number is, until the client is started again.
+        another size later is refused, whatever the number is, until the client is started again. What it clips as one
+        is what a record is here.
         """
-        rule = policy.mechanism.costliest
-        if self._sizes is None:
-            check_room(rule, self._dataset[1])
-            self._sizes = rule.name, rule.dataset_size
-        elif self._sizes != (rule.name, rule.dataset_size):
+        rule, identity = policy.mechanism.costliest, policy.identity
+        stated = rule.name, rule.dataset_size, identity.clipped, identity.max_rows_per_unit
+        if self._stated is None:
+            _demand_units(self._task, policy)
+            check_room(rule, self._counted(identity.max_rows_per_unit))
+            self._stated = stated
+        elif self._stated != stated:
             raise PolicyRefused(
-                f"{policy.source} has another sampling or data set size than when this client was started: start it "
-                f"again. Nothing was trained and nothing was spent.",
+                f"{policy.source} has another sampling, data set size or unit than when this client was started: start "
+                f"it again. Nothing was trained and nothing was spent.",
                 Refusal.DATASET_SIZE,
             )
+
+    def _counted(self, most_rows: int) -> int:
+        """The number of records, which is asked for once: what became of one later must not show."""
+        if self._grouped is None:
+            dataset = self._task.dataset(self._settings)
+            check_dataset(dataset)
+            self._grouped = self._task.grouped(dataset, most_rows)
+            self._size = len(self._grouped.dataset)
+        return self._size
+
+    @property
+    def _trained(self) -> Grouped:
+        if self._grouped is None:
+            raise InvalidInput("a client is set up with its policy before it trains: nothing was trained.")
+        return self._grouped
 
     @cached_property
     def records(self) -> CheckedRecords:
         """What cannot be trained on is left out and logged here: a server is not told that it is there."""
-        dataset, size = self._dataset
-        found = replace(check_records(dataset, self._task.loss), size=size)
+        dataset, loss, _ = self._trained
+        found = replace(check_records(dataset, loss), size=self._size)
         try:
             found.demand()
         except InvalidInput as problem:
@@ -162,9 +195,21 @@ class Workbench:
         return Task(
             model=self.model,
             dataset=self.records,
-            loss=self._task.loss,
+            loss=self._trained.loss,
             constants=constants,
             execution=execution,
-            probes=self._task.probes,
+            probes=self._trained.probes,
             checked=self._checked,
         )
+
+
+def _demand_units(task: LocalTask, policy: Policy) -> None:
+    """Refuse a task that makes something else of a record than the policy says."""
+    by_unit = policy.identity.clipped is Clipped.UNITS
+    if by_unit is (task.units is not None):
+        return
+    wanted = "say whose each row is, LocalTask(units=…)" if by_unit else "leave units out of the task"
+    raise InvalidInput(
+        f"{policy.where('identity.clipped')} clips {policy.identity.clipped.value}, and the task makes records of "
+        f"{'rows' if by_unit else 'units'}: {wanted}, or open a ledger for the other. Nothing was trained."
+    )

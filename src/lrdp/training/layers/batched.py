@@ -1,4 +1,4 @@
-"""Which tensors have one row for each example: what only happens to be as long as the batch is found out by another."""
+"""Which tensors have rows for each example: what only happens to be as long as the batch is found out by another."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ class Batched:
     """Learnt from made-up batches of several sizes, since one alone can deceive; nothing from private ones."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, tuple[bool, ...]], tuple[bool, ...]] = {}
+        self._known: dict[tuple[Any, tuple[bool, ...]], tuple[int, ...]] = {}
         self._learning = True
 
     def settle(self) -> None:
         """Learn no more."""
         self._learning = False
 
-    def among(self, place: Any, leaves: Sequence[Any], rows: int) -> tuple[bool, ...]:
-        """Whether each of the leaves seen at ``place`` had ``rows`` rows in every batch so far, whatever its size.
+    def among(self, place: Any, leaves: Sequence[Any], rows: int) -> tuple[int, ...]:
+        """How many rows for each of ``rows`` examples each of the leaves at ``place`` had in every batch so far.
 
-        Leaves of another form, such as a first state that is none, are another place. Of what was never learnt nothing
-        is known.
+        It is 0 for what has none, or another number of them in a batch of another size. Leaves of another form, such as
+        a first state that is none, are another place. Of what was never learnt nothing is known.
         """
         tensors = tuple(isinstance(leaf, Tensor) for leaf in leaves)
-        now = tuple(
-            tensor and leaf.dim() > 0 and len(leaf) == rows for leaf, tensor in zip(leaves, tensors, strict=True)
-        )
-        before = self._known.get((place, tensors), now if self._learning else (False,) * len(now))
-        found = tuple(a and b for a, b in zip(now, before, strict=True))
+        now = tuple(_rows_each(leaf, rows) if tensor else 0 for leaf, tensor in zip(leaves, tensors, strict=True))
+        before = self._known.get((place, tensors), now if self._learning else (0,) * len(now))
+        found = tuple(a if a == b else 0 for a, b in zip(now, before, strict=True))
         if self._learning:
             self._known[place, tensors] = found
         return found
+
+
+def _rows_each(leaf: Tensor, rows: int) -> int:
+    return 0 if leaf.dim() == 0 or len(leaf) % rows else len(leaf) // rows

@@ -32,7 +32,8 @@ _RANDOM = (
 class Again:
     """A module's call that can be repeated for some of its rows, with its own raw parameters as an argument.
 
-    ``names`` has every name of each of them: a tied one has several, of which ``own`` knows the first.
+    ``names`` has every name of each of them: a tied one has several, of which ``own`` knows the first. ``split`` says
+    which of the leaves are parted by example, [examples, rows of each, …], as the cotangents are.
     """
 
     module: nn.Module
@@ -40,7 +41,7 @@ class Again:
     names: dict[str, str]
     leaves: tuple[Any, ...]
     form: TreeSpec
-    batched: tuple[bool, ...]
+    split: tuple[bool, ...]
     cotangents: dict[int, Tensor]
 
     def run(self, own: dict[str, Tensor], leaves: Sequence[Any]) -> Tensors:
@@ -51,20 +52,19 @@ class Again:
             outputs, _ = tree_flatten(functional_call(self.module, given, args, kwargs, tie_weights=False))
         return [outputs[place] for place in self.cotangents]
 
-    def some(self, chosen: slice) -> list[Any]:
-        """The arguments of some rows."""
-        return [leaf[chosen] if split else leaf for leaf, split in zip(self.leaves, self.batched, strict=True)]
+    def some(self, chosen: slice | int) -> list[Any]:
+        """The arguments of some examples, or of one as it is called with."""
+        return [leaf[chosen] if split else leaf for leaf, split in zip(self.leaves, self.split, strict=True)]
 
     def each(self, chosen: slice) -> dict[str, Tensor]:
         """The raw parameters' gradients for each of some rows: vectorised, or one by one where that is impossible."""
         leaves, cotangents = self.some(chosen), [value[chosen] for value in self.cotangents.values()]
-        dims = [0 if split else None for split in self.batched]
+        dims = [0 if split else None for split in self.split]
         values = {name: parameter.detach() for name, parameter in self.own.items()}
 
         def one(*given: Any) -> dict[str, Tensor]:
-            inputs = [leaf[None] if split else leaf for leaf, split in zip(given, self.batched, strict=False)]
-            pull: Any = vjp(lambda own: self.run(own, inputs), values)[1]
-            pulled: dict[str, Tensor] = pull([cotangent[None] for cotangent in given[len(inputs) :]])[0]
+            pull: Any = vjp(lambda own: self.run(own, given[: len(leaves)]), values)[1]
+            pulled: dict[str, Tensor] = pull(list(given[len(leaves) :]))[0]
             return pulled
 
         try:
@@ -79,11 +79,11 @@ class Again:
 
     def _one_by_one(self, chosen: slice) -> dict[str, Tensor]:
         rows = range(*chosen.indices(len(next(iter(self.cotangents.values())))))
-        alone = [self._alone(slice(row, row + 1)) for row in rows]
+        alone = [self._alone(row) for row in rows]
         return {name: torch.stack([gradients[name] for gradients in alone]) for name in self.own}
 
-    def _alone(self, row: slice) -> dict[str, Tensor]:
-        """One row's gradients, by an ordinary backward pass through the module alone."""
+    def _alone(self, row: int) -> dict[str, Tensor]:
+        """One example's gradients, by an ordinary backward pass through the module alone."""
         cotangents = [value[row] for value in self.cotangents.values()]
         with torch.enable_grad():
             own = {name: parameter.detach().requires_grad_() for name, parameter in self.own.items()}
@@ -143,9 +143,12 @@ class Fallback:
         def emit() -> list[Share]:
             if not cotangents:
                 return []
+            rows = call.tape.rows
             _check_rows(call, cotangents)
-            split = self._batched.among(call.module, kept, call.tape.rows)
-            return _shares(Again(call.module, own, names, kept, form, split, cotangents), call.tape.rows)
+            each = self._batched.among(call.module, kept, rows)
+            parted = tuple(_parted(leaf, rows) if found else leaf for leaf, found in zip(kept, each, strict=True))
+            pulled = {place: _parted(value, rows) for place, value in cotangents.items()}
+            return _shares(Again(call.module, own, names, parted, form, tuple(map(bool, each)), pulled), rows)
 
         call.tape.defer(list(own.values()), emit)
         return tree_unflatten(outputs, outputs_form)
@@ -164,11 +167,16 @@ def _refuse_dropout(module: nn.Module) -> None:
 
 def _check_rows(call: Call, cotangents: dict[int, Tensor]) -> None:
     for value in cotangents.values():
-        if value.dim() == 0 or len(value) != call.tape.rows:
+        if value.dim() == 0 or len(value) % call.tape.rows:
             raise Unsupported(
                 f"{type(call.module).__name__} has raw parameters and an output of shape {tuple(value.shape)} in a "
                 f"batch of {call.tape.rows}: what it adds for each example cannot be told apart; return one row each."
             )
+
+
+def _parted(values: Tensor, rows: int) -> Tensor:
+    """[examples, rows of each, …], of what has an example's rows one after the other."""
+    return values.unflatten(0, (rows, -1))
 
 
 def _keep(cotangents: dict[int, Tensor], place: int) -> Callable[[Tensor], list[Share]]:
