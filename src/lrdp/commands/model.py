@@ -12,7 +12,7 @@ from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from lrdp.federation.wire.model_files import KeptModel
+    from lrdp.federation.wire.model_files import AnyModel
 
 model_app = typer.Typer(help="Models: what is in a file, which receipt proves it, and exports.", no_args_is_help=True)
 
@@ -21,7 +21,7 @@ ModelFile = Annotated[Path, typer.Argument(help="A model-….safetensors of a se
 
 @model_app.command("show")
 def model_show(path: ModelFile, as_json: AsJson = False) -> None:
-    """Print which round of which session a model is of; its parameters are hashed, and nothing is proved.
+    """Print which rounds of which session a model is of; its parameters are hashed, and nothing is proved.
 
     Example: lrdp model show server/model-1f00c3d2a4b5e697-00012.safetensors
     """
@@ -35,18 +35,51 @@ def model_verify(
     receipts: Annotated[
         Path | None, typer.Option(help="The session's receipts, or the server's folder (default: the file's folder).")
     ] = None,
+    models: Annotated[
+        Path | None, typer.Option(help="Of an average: the folder of the models in it (default: that of the receipts).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the receipt that proves a model: a quorum accepted the round that led to it; exit code 5 where none does.
+
+    Of an average every model that went in is proved, and it is computed again from their files.
 
     Example: lrdp model verify model.safetensors --receipts server --pin HASH
     """
     from lrdp.federation.local.exporting import proved
 
-    kept = _read(path)
+    kept, own = _read(path), read_pin(pin)
     where = receipts or path.parent
-    step = proved(kept, where / f"receipts-{kept.session[:16]}.txt" if where.is_dir() else where, read_pin(pin))
-    print_record({**_summary(kept), "verified": True, "participants": list(step.participants)}, as_json)
+    steps = proved(kept, where / f"receipts-{kept.session[:16]}.txt" if where.is_dir() else where, own)
+    kept.check_made_of(models or (where if where.is_dir() else where.parent))
+    names = sorted({name for step in steps for name in step.participants})
+    print_record({**_summary(kept), "verified": True, "participants": names}, as_json)
+
+
+@model_app.command("average")
+def model_average(
+    out: Annotated[Path, typer.Argument(help="The new file, .safetensors.")],
+    models: Annotated[list[Path], typer.Argument(help="Model files of one session, in the order of their rounds.")],
+    decay: Annotated[
+        float, typer.Option(help="Each model weighs so many times as much as the one after it; 1 for the plain mean.")
+    ] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Average verified models, at no cost in privacy; `lrdp model verify` then proves each, and computes it again.
+
+    Example: lrdp model average average.safetensors server/model-1f00c3d2a4b5e697-0000[7-9].safetensors
+    """
+    from lrdp.federation.wire.model_averages import Averaging, write_average
+    from lrdp.federation.wire.model_files import read_model
+    from lrdp.federation.wire.requirements import require_torch
+
+    require_torch()
+    if out.exists() or out.suffix != ".safetensors":
+        raise InvalidInput(f"{out} must be a new file that ends in .safetensors: nothing was written.")
+    average = Averaging(rounds=len(models), decay=decay).of([read_model(path) for path in models])
+    write_average(out, average)
+    say(f"Wrote {out}.")
+    print_record(_summary(average), as_json)
 
 
 @model_app.command("export")
@@ -72,19 +105,18 @@ def model_export(
     print_record(_summary(kept), as_json)
 
 
-def _read(path: Path) -> KeptModel:
-    from lrdp.federation.wire.model_files import read_model
+def _read(path: Path) -> AnyModel:
+    from lrdp.federation.wire.model_averages import read_kept
     from lrdp.federation.wire.requirements import require_torch
 
     require_torch()
-    return read_model(path)
+    return read_kept(path)
 
 
-def _summary(kept: KeptModel) -> dict[str, Any]:
+def _summary(kept: AnyModel) -> dict[str, Any]:
     return {
         "session": kept.session,
-        "round": kept.round,
-        "tip": kept.tip,
+        **kept.words,
         "model": kept.digest,
         "parameters": kept.layout.size,
         "tensors": len(kept.layout.shapes),

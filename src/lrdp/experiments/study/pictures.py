@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, distinguishable without full colour vision; markers tell the lines apart as well.
-COLOURS: Final = ("#000000", "#E69F00", "#56B4E9", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#999999")
-MARKERS: Final = ("D", "s", "v", "o", "^", "*", "P", "X")
+COLOURS: Final = ("#000000", "#E69F00", "#56B4E9", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#999999", "#661100")
+MARKERS: Final = ("D", "s", "v", "o", "^", "*", "P", "X", "h")
 _DOTS_PER_INCH: Final = 150
 
 

@@ -36,7 +36,9 @@ class UtilityPlan:
 
     def noise_cell(self, results: Results, task: str, method: str, epsilon: float) -> Cell:
         """The cell of a line's σ."""
-        return self.noise_for(method, epsilon, {**self.sizes(results, task), "steps": self.planned(task)})
+        return self.noise_for(
+            method, epsilon, {**self.sizes(results, task, method), "steps": self.planned(task, method)}
+        )
 
     def noise_for(self, method: str, epsilon: float, whole: Mapping[str, int]) -> Cell:
         """The cell of the σ for a whole training, given by its ``dataset_size``, ``batch_size`` and ``steps``."""
@@ -51,7 +53,7 @@ class UtilityPlan:
             self._training(results, line, rate=rate, seed=seed, tested=False)
             for line in self._lines()
             if self._tuned_by(line) == line[1] and self._tuned_at(line) == line[2]
-            if len(rates := self.settings.rates_of(self.settings.tasks[line[0]])) > 1
+            if len(rates := self.settings.rates_of(line[0], line[1])) > 1
             for rate in rates
             for seed in self.settings.tuning_seeds
         ]
@@ -81,7 +83,7 @@ class UtilityPlan:
 
     def stepped_cell(self, results: Results, line: tuple[str, str, float], noise_multiplier: float) -> Cell:
         """The first steps alone, with the noise that is given: nothing is chosen, and nothing is judged."""
-        rate = min(self.settings.rates_of(self.settings.tasks[line[0]]))
+        rate = min(self.settings.rates_of(line[0], line[1]))
         mechanism = self._parts(results, line, noise_multiplier)
         cell = self._cell(line, mechanism, rate=rate, seed=self.settings.seeds[0], tested=False)
         return Cell(NAME, {**cell.values, "stage": "steps"})
@@ -101,7 +103,7 @@ class UtilityPlan:
         """The one that did best on validation data."""
         tuned = {"task": line[0], "method": self._tuned_by(line), "epsilon": self._tuned_at(line)}
         tried = results.where(stage="tuning", **tuned)
-        return best_rate(tried, self.settings.rates_of(self.settings.tasks[line[0]]))
+        return best_rate(tried, self.settings.rates_of(line[0], tuned["method"]))
 
     def lines(self, task: str) -> Iterator[tuple[str, Method, float]]:
         """A task's methods, each with the ε at which it is run; 0 stands for no privacy."""
@@ -115,15 +117,15 @@ class UtilityPlan:
             for method, _, epsilon in self.lines(task):
                 yield task, method, epsilon
 
-    def planned(self, task: str) -> int:
+    def planned(self, task: str, method: str) -> int:
         """Local steps of the whole training."""
-        subject = self.settings.tasks[task]
+        subject = self.settings.as_run(task, method)
         return self.settings.rounds_of(subject) * subject.local_steps
 
-    def sizes(self, results: Results, task: str) -> dict[str, int]:
-        """The public size, the same for every method; see ``records_held``."""
+    def sizes(self, results: Results, task: str, method: str) -> dict[str, int]:
+        """The public size, the same for every method; see ``records_held``. And the method's batch."""
         share = results.of(self.data_cell(task))["train"] // self.settings.clients
-        return {"dataset_size": share - 1, "batch_size": self.settings.tasks[task].batch_size}
+        return {"dataset_size": share - 1, "batch_size": self.settings.as_run(task, method).batch_size}
 
     def _training(
         self, results: Results, line: tuple[str, str, float], *, rate: float, seed: int, tested: bool
@@ -134,7 +136,7 @@ class UtilityPlan:
         self, line: tuple[str, str, float], mechanism: Mapping[str, Any], *, rate: float, seed: int, tested: bool
     ) -> Cell:
         task, name, epsilon = line
-        subject, method = self.settings.tasks[task], self.settings.methods[name]
+        subject, method = self.settings.as_run(task, name), self.settings.methods[name]
         values = {
             "stage": "final" if tested else "tuning",
             "task": task,
@@ -157,11 +159,11 @@ class UtilityPlan:
 
     def _mechanism(self, results: Results, line: tuple[str, str, float]) -> dict[str, Any]:
         if not self.settings.methods[line[1]].private:
-            return {**self.sizes(results, line[0]), "sampling": self._sampling(line), "noise_multiplier": 0.0}
+            return {**self.sizes(results, *line[:2]), "sampling": self._sampling(line), "noise_multiplier": 0.0}
         return self._parts(results, line, results.of(self.noise_cell(results, *line))["noise_multiplier"])
 
     def _parts(self, results: Results, line: tuple[str, str, float], noise_multiplier: float) -> dict[str, Any]:
-        sizes: dict[str, Any] = {**self.sizes(results, line[0]), "sampling": self._sampling(line)}
+        sizes: dict[str, Any] = {**self.sizes(results, *line[:2]), "sampling": self._sampling(line)}
         caps = {"cap_deviations": self.settings.methods[line[1]].cap_deviations}
         return {**sizes, **caps, "noise_multiplier": noise_multiplier}
 

@@ -16,7 +16,7 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
-from lrdp.federation.wire.model_files import KeptModel, write_model
+from lrdp.federation.wire.model_files import AnyModel, KeptModel, ModelPlace
 from lrdp.federation.wire.questions import Hello, read_message
 from lrdp.integrity import Session, Verdict, history
 
@@ -35,28 +35,35 @@ def verified_by(folder: Path) -> KeptModel:
     return KeptModel.at(ready.position, Layout.decode(hello.layout), ready.model, opened=Session.decode(hello.session))
 
 
-def proved(kept: KeptModel, receipts: Path, pin: bytes) -> history.VerifiedLine:
-    """The receipt whose round led to exactly this model; raises NotVerified where none of those that hold did.
+def proved(kept: AnyModel, receipts: Path, pin: bytes) -> list[history.VerifiedLine]:
+    """The receipts whose rounds led to exactly this model, or to each that went into it.
 
-    Guarantees: a quorum of members of the pinned registry accepted that round of that session.
+    Guarantees: a quorum of members of the pinned registry accepted those rounds of that session.
+
+    Raises:
+        NotVerified: where none of those that hold leads to one of them.
     """
+    wanted = dict.fromkeys(kept.places)
     try:
         with files.opened(receipts) as file:
             lines = (line.decode("ascii", "replace").strip() for line in files.lines(file, history.LONGEST_LINE))
             for step in history.walk(lines, pin):
-                place = step.position
-                if (place.model.hex(), place.round, place.tip.hex()) == (kept.digest, kept.round, kept.tip):
-                    return step
+                place = ModelPlace(step.position.round, step.position.tip.hex(), step.position.model.hex())
+                found = {place: step} if place in wanted else {}
+                wanted |= found
+                if found and all(wanted.values()):
+                    return [each for each in wanted.values() if each]
     except OSError as problem:
         raise InvalidInput(f"{receipts} cannot be read: {problem.strerror}.") from None
+    missing = next(place for place, step in wanted.items() if step is None)
     raise NotVerified(
-        f"no receipt in {receipts} leads to this model of round {kept.round}: the last round's is added once a quorum "
-        f"has accepted it, and the first model has none.",
+        f"no receipt in {receipts} leads to this model of round {missing.round}: the last round's is added once a "
+        f"quorum has accepted it, and the first model has none.",
         Verdict.MODEL_MISMATCH,
     )
 
 
-def export(kept: KeptModel, path: Path) -> None:
+def export(kept: AnyModel, path: Path) -> None:
     """Write it in the format of the name's ending; raises InvalidInput for one that is not known."""
     if path.exists():
         raise InvalidInput(f"{path} exists: nothing was written, so name another file.")
@@ -68,7 +75,7 @@ def export(kept: KeptModel, path: Path) -> None:
     _FORMATS[path.suffix](path, kept)
 
 
-def _write_torch(path: Path, kept: KeptModel) -> None:
+def _write_torch(path: Path, kept: AnyModel) -> None:
     """A state dict, for ``torch.load(path, weights_only=True)``."""
     stream = io.BytesIO()
     tensors = {name: torch.from_numpy(values) for name, values in kept.layout.arrays(kept.vector).items()}
@@ -79,4 +86,11 @@ def _write_torch(path: Path, kept: KeptModel) -> None:
         raise InvalidInput(f"the model cannot be written to {path}: {problem.strerror}.") from None
 
 
-_FORMATS: Final[Mapping[str, Callable[[Path, KeptModel], None]]] = {".safetensors": write_model, ".pt": _write_torch}
+def _write_safetensors(path: Path, kept: AnyModel) -> None:
+    kept.write(path)
+
+
+_FORMATS: Final[Mapping[str, Callable[[Path, AnyModel], None]]] = {
+    ".safetensors": _write_safetensors,
+    ".pt": _write_torch,
+}

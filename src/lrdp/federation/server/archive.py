@@ -11,7 +11,7 @@ from typing import Final
 from lrdp import files
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.federation.server.chronicle import Concluded, Rotation
-from lrdp.federation.server.model_shelf import ModelShelf
+from lrdp.federation.server.model_shelf import NOTHING_MORE, Keeping, ModelShelf
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.server.saved_state import SavedState, write_state
 from lrdp.federation.wire.case_files import write_case
@@ -25,10 +25,10 @@ _MOST_RECEIPTS: Final = 4 << 30
 class Archive:
     """A server's folder in one session; docs/federation.md says what lies where."""
 
-    def __init__(self, folder: Path, session: Session, every: int | None = None) -> None:
+    def __init__(self, folder: Path, session: Session, keeping: Keeping = NOTHING_MORE) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._session = folder, session
-        self.models = ModelShelf(folder, session, every)
+        self.models = ModelShelf(folder, session, keeping)
         self.receipts = folder / f"receipts-{session.digest.hex()[:16]}.txt"
         self._heads_file = folder / "heads.json"
         self._attempts = folder / f"attempts-{session.digest.hex()[:16]}.txt"

@@ -1,25 +1,43 @@
-"""The models of a session that a server keeps: the last, the best, and, if it is told to, every so many."""
+"""The models of a session that a server keeps: the last, the best, and, if it is told to, more of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from lrdp.federation.wire.layout import Layout
-from lrdp.federation.wire.model_files import KeptModel, read_model, write_model
+from lrdp.federation.wire.model_averages import AveragedModel, Averaging, write_average
+from lrdp.federation.wire.model_files import KeptModel, model_name, read_model, write_model
 from lrdp.integrity import Model, Position, Session
 
 
-class ModelShelf:
-    """``model-SESSION-ROUND.safetensors`` in a folder; ``every`` 10, say, keeps those of rounds 10, 20 and so on."""
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """What is kept besides the last and the best: of ``every`` 10, say, those of rounds 10, 20 and so on.
 
-    def __init__(self, folder: Path, session: Session, every: int | None = None) -> None:
-        self._folder, self._session, self._every = folder, session, every
-        self._prefix = f"model-{session.digest.hex()[:16]}-"
+    Of ``average`` what it is made of, and the average itself once a run ends.
+    """
+
+    every: int | None = None
+    average: Averaging | None = None
+
+
+NOTHING_MORE: Final = Keeping()
+
+
+class ModelShelf:
+    """``model-SESSION-ROUND.safetensors`` in a folder."""
+
+    def __init__(self, folder: Path, session: Session, keeping: Keeping = NOTHING_MORE) -> None:
+        self._folder, self._keeping, self._session = folder, keeping, session
+        self._name = session.digest.hex()
+        self._prefix = f"model-{self._name[:16]}-"
 
     def path(self, round_: int) -> Path:
         """Where the model after so many rounds lies."""
-        return self._folder / f"{self._prefix}{round_:05}.safetensors"
+        return self._folder / model_name(self._name, round_)
 
     def put(self, position: Position, layout: Layout, model: Model) -> None:
         """Durable once it returns."""
@@ -30,11 +48,24 @@ class ModelShelf:
         return read_model(self.path(round_))
 
     def keep_only(self, rounds: Collection[int]) -> None:
-        """Delete all others of this session, but for every so many."""
-        kept = {self.path(number) for number in rounds}
+        """Delete all others of this session, but for every so many and those of the average."""
+        kept = {self.path(number) for number in (*rounds, *self._averaged(max(rounds)))}
         for path in self._folder.glob(f"{self._prefix}*.safetensors"):
             if path not in kept and not self._periodic(path.stem.removeprefix(self._prefix)):
                 path.unlink(missing_ok=True)
 
     def _periodic(self, number: str) -> bool:
-        return self._every is not None and number.isdigit() and int(number) > 0 and int(number) % self._every == 0
+        every = self._keeping.every
+        return every is not None and number.isdigit() and int(number) > 0 and int(number) % every == 0
+
+    def _averaged(self, last: int) -> range:
+        return range(max(1, last + 1 - (self._keeping.average or Averaging(rounds=1)).rounds), last + 1)
+
+    def put_average(self, last: int) -> AveragedModel | None:
+        """Write the average of the models up to round ``last`` and return it; None where none is to be kept."""
+        if self._keeping.average is None or last < 1:
+            return None
+        there = [number for number in self._averaged(last) if self.path(number).exists()]
+        average = self._keeping.average.of([self.take(number) for number in there])
+        write_average(self._folder / f"average-{self._name[:16]}-{last:05}.safetensors", average)
+        return average

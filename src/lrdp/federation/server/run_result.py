@@ -14,7 +14,7 @@ from lrdp.errors import LrdpError, NoVerifiedRound
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.round_report import RoundReport
-from lrdp.federation.server.terms import EvaluateFunction, Score, as_arrays
+from lrdp.federation.server.terms import EvaluateFunction, Score, as_arrays, as_record
 
 REPLY_SECONDS: Final = 1800.0
 """How long replies are waited for, unless ``timeout`` says otherwise: training takes its time."""
@@ -27,9 +27,13 @@ class RunEnded(LrdpError):
 
 @dataclass(repr=False)
 class RunResult(Result):
-    """Flower's result; ``reason`` says why the run ended before all of its rounds, and is empty where it did not."""
+    """Flower's result; ``reason`` says why the run ended before all of its rounds, and is empty where it did not.
+
+    ``average`` is that of the last verified models, where the terms ask for one; ``arrays`` are the last one's.
+    """
 
     reason: str = ""
+    average: ArrayRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> Run
         reason = result.reason or "no attempt could be proved; the log and rounds.jsonl say why."
         raise NoVerifiedRound(f"the run ended without a verified round, so there is no model to return: {reason}")
     result.arrays = as_arrays(coordinator)
+    if (average := coordinator.archive.models.put_average(coordinator.round)) is not None:
+        result.average = as_record(average.layout, average.vector)
     if result.reason:
         _FLOWER_LOG.warning("The run ends with the model of round %d: %s", coordinator.round, result.reason)
     return result

@@ -14,8 +14,10 @@ from lrdp import limits
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.model_shelf import Keeping
 from lrdp.federation.server.schemes import Conduct, RoundScheme, SketchRounds
 from lrdp.federation.wire.layout import Layout
+from lrdp.federation.wire.model_averages import Averaging
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Hello
 from lrdp.federation.wire.signing import run_identifier, sign_session
@@ -23,6 +25,7 @@ from lrdp.integrity import (
     HASH_SIZE,
     FixedPoint,
     Identity,
+    Model,
     Parameters,
     Registry,
     RegistryShelf,
@@ -66,7 +69,8 @@ class Terms:
     after the sum was published: the same roster again, waited for up to ``patience`` seconds, and then new updates of
     the others; or, where all policies allow it, the same updates of the others. ``arrival`` is how many seconds a round
     waits for enough clients to be there. ``folder`` holds the session, and a run that was cut short goes on in it: the
-    last model, the one that ``evaluate_fn`` gives the best ``score``, and those of ``keep_every`` so many rounds.
+    last model, the one that ``evaluate_fn`` gives the best ``score``, and those of ``keep_every`` so many rounds. An
+    ``average`` of the last models is written beside them when a run ends, and those that it is made of are kept.
     ``scheme`` is what the server sees of updates: each (``SketchRounds``), or their sum alone (``ExactRounds``, for
     small models); clients whose policies want the other decline as ``scheme``.
     """
@@ -83,6 +87,7 @@ class Terms:
     patience: float = 60.0
     arrival: float = 600.0
     keep_every: int | None = None
+    average: Averaging | None = None
     score: Score = accuracy_or_loss
     scheme: RoundScheme = field(default_factory=SketchRounds)
 
@@ -95,6 +100,8 @@ class Terms:
         limits.positive("arrival", self.arrival, "so many seconds clients are waited for")
         if self.keep_every is not None:
             limits.whole("keep_every", self.keep_every, 1, "models of every so many rounds are kept")
+        if self.average is not None:
+            limits.made_by("average", self.average, Averaging)
 
     @property
     def conduct(self) -> Conduct:
@@ -160,10 +167,15 @@ class Terms:
 
     def archive(self, session: Session) -> Archive:
         """The folder, for a session."""
-        return Archive(self.folder, session, self.keep_every)
+        return Archive(self.folder, session, Keeping(every=self.keep_every, average=self.average))
 
 
 def as_arrays(coordinator: Coordinator) -> ArrayRecord:
     """The model after the last round that was concluded, as Flower knows it."""
-    values = coordinator.layout.arrays(coordinator.model)
+    return as_record(coordinator.layout, coordinator.model)
+
+
+def as_record(layout: Layout, model: Model) -> ArrayRecord:
+    """Parameters as Flower knows them."""
+    values = layout.arrays(model)
     return ArrayRecord({name: Array(parameter) for name, parameter in values.items()})

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from safetensors import SafetensorError
@@ -24,7 +24,44 @@ from lrdp.version import __version__
 
 _MOST_BYTES: Final = 1 << 36
 _LENGTH_BYTES: Final = 8
-_KEYS: Final = ("session", "round", "tip", "model", "layout")
+_KEYS: Final = ("session", "model", "layout")
+
+
+class AnyModel(Protocol):
+    """Parameters in a layout, the session that they come from, and which models of it they are made of."""
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def vector(self) -> Model: ...
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def places(self) -> tuple[ModelPlace, ...]:
+        """What receipts must lead to, if clients verified what this is made of."""
+
+    @property
+    def words(self) -> Mapping[str, object]:
+        """Where it stands, for people."""
+
+    def check_made_of(self, folder: Path) -> None:
+        """Make it again from the models in a folder; raises NotVerified where that fails or gives another."""
+
+    def write(self, path: Path) -> None:
+        """Durable, and whole under its name or not there."""
+
+
+class ModelPlace(NamedTuple):
+    """After which round of a history, up to which tip, which model stands; hashes in hexadecimal."""
+
+    round: int
+    tip: str
+    digest: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,6 +76,23 @@ class KeptModel:
     vector: Model
     version: str = __version__
 
+    @property
+    def places(self) -> tuple[ModelPlace, ...]:
+        """This model's own."""
+        return (ModelPlace(self.round, self.tip, self.digest),)
+
+    @property
+    def words(self) -> Mapping[str, object]:
+        """Its round, and the history up to it."""
+        return {"round": self.round, "tip": self.tip}
+
+    def check_made_of(self, folder: Path) -> None:
+        """A round led to it: it is made of nothing else."""
+
+    def write(self, path: Path) -> None:
+        """See ``write_model``."""
+        write_model(path, self)
+
     @classmethod
     def at(cls, position: Position, layout: Layout, vector: Model, *, opened: Session) -> KeptModel:
         """The model of a place in the history of a session, by the name under which that was ``opened``."""
@@ -52,16 +106,25 @@ class KeptModel:
         )
 
 
+def model_name(session: str, round_: int) -> str:
+    """The name of a model's file in a server's folder."""
+    return f"model-{session[:16]}-{round_:05}.safetensors"
+
+
 def write_model(path: Path, kept: KeptModel) -> None:
     """Durable, and whole under its name or not there."""
+    write_tensors(path, kept, {"round": str(kept.round), "tip": kept.tip})
+
+
+def write_tensors(path: Path, kept: AnyModel, more: Mapping[str, str]) -> None:
+    """Parameters, with what they are and ``more`` in the metadata."""
     about = {
         "format": "pt",
         "lrdp": kept.version,
         "session": kept.session,
-        "round": str(kept.round),
-        "tip": kept.tip,
         "model": kept.digest,
         "layout": kept.layout.described.hex(),
+        **more,
     }
     try:
         files.replace(path, save(kept.layout.arrays(kept.vector), about), files.OWNER_ONLY)
@@ -71,6 +134,36 @@ def write_model(path: Path, kept: KeptModel) -> None:
 
 def read_model(path: Path) -> KeptModel:
     """What ``write_model`` wrote; raises InvalidInput for any other file, and for a model that is not what it says."""
+    return kept_model(read_tensors(path), path)
+
+
+def kept_model(tensors: ModelTensors, path: Path) -> KeptModel:
+    """The model of a round in these tensors of a file; raises InvalidInput where they name none."""
+    about = tensors.about
+    if not ({"round", "tip"} <= set(about) and about["round"].isascii() and about["round"].isdigit()):
+        raise InvalidInput(f"{path} does not say which round of which session it is of: a server of lrdp writes that.")
+    return KeptModel(
+        session=about["session"],
+        round=int(about["round"]),
+        tip=about["tip"],
+        digest=about["model"],
+        layout=tensors.layout,
+        vector=tensors.vector,
+        version=about.get("lrdp", ""),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelTensors:
+    """A file's parameters, which hash to what its metadata ``about`` says."""
+
+    about: Mapping[str, str]
+    layout: Layout
+    vector: Model
+
+
+def read_tensors(path: Path) -> ModelTensors:
+    """What ``write_tensors`` wrote; raises InvalidInput for any other file, and for parameters that were changed."""
     try:
         data = files.read(path, _MOST_BYTES)
         arrays, about = load(data), metadata(data)
@@ -78,21 +171,13 @@ def read_model(path: Path) -> KeptModel:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
     except (SafetensorError, ValueError, KeyError) as problem:
         raise InvalidInput(f"{path} is no safetensors file, or is damaged: {problem}.") from None
-    if not (set(_KEYS) <= set(about) and about["round"].isascii() and about["round"].isdigit()):
+    if not set(_KEYS) <= set(about):
         raise InvalidInput(f"{path} does not say which round of which session it is of: a server of lrdp writes that.")
     layout = Layout.decode(_bytes(about["layout"]))
     vector = _vector(arrays, layout, path)
     if (digest := model_hash(vector).hex()) != about["model"]:
         raise InvalidInput(f"{path} is damaged or was changed: its parameters hash to {digest}.")
-    return KeptModel(
-        session=about["session"],
-        round=int(about["round"]),
-        tip=about["tip"],
-        digest=digest,
-        layout=layout,
-        vector=vector,
-        version=about.get("lrdp", ""),
-    )
+    return ModelTensors(about=about, layout=layout, vector=vector)
 
 
 def _vector(arrays: Mapping[str, np.ndarray], layout: Layout, path: Path) -> Model:

@@ -1,0 +1,171 @@
+"""The average of some verified models: what it was made of stands in its file, so that anybody can make it again.
+
+It is a function of models that are public already, so it costs no privacy. No round leads to it, and no receipt names
+it: whoever doubts it proves each model that went in, and computes it anew, to the bit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from lrdp import limits
+from lrdp.errors import InvalidInput, NotVerified
+from lrdp.federation.wire.layout import Layout
+from lrdp.federation.wire.model_files import (
+    AnyModel,
+    KeptModel,
+    ModelPlace,
+    ModelTensors,
+    kept_model,
+    model_name,
+    read_model,
+    read_tensors,
+    write_tensors,
+)
+from lrdp.integrity import MODEL, Model, Verdict, model_hash
+from lrdp.version import __version__
+
+_MOST_ROUNDS: Final = 10_000
+_PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9a-f]{64}):([0-9a-f]{64})")
+_DECAY: Final = "decay"  # a word that only an average has in its metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging:
+    """The last ``rounds`` models, of which each weighs ``decay`` times as much as the one after it; 1: all alike.
+
+    >>> Averaging(rounds=3, decay=0.5).weights(3)
+    [0.14285714285714285, 0.2857142857142857, 0.5714285714285714]
+    """
+
+    rounds: int
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        rounds = limits.whole("rounds", self.rounds, 1, "an average is of at least one model")
+        if rounds > _MOST_ROUNDS:
+            raise InvalidInput(f"rounds must be at most {_MOST_ROUNDS}, got {rounds}: so many models would be kept.")
+        why = "older models weigh no more than newer ones"
+        limits.keep(self, rounds=rounds, decay=limits.between("decay", self.decay, 1e-6, 1.0, why))
+
+    def weights(self, count: int) -> list[float]:
+        """Of so many models, the oldest first; they add up to one."""
+        # by products alone, which every machine rounds alike: a power is not
+        found = [1.0]
+        for _ in range(count - 1):
+            found.append(found[-1] * self.decay)
+        whole = sum(found)
+        return [weight / whole for weight in reversed(found)]
+
+    def of(self, models: Sequence[KeptModel]) -> AveragedModel:
+        """The average of models of one session in the order of their rounds; of more than ``rounds``, the last ones.
+
+        Raises:
+            InvalidInput: where they are of several sessions, out of order, or the first model, which no round led to.
+        """
+        chosen = models[-self.rounds :]
+        _check_history(chosen)
+        total = np.zeros(chosen[0].layout.size, np.float64)
+        for weight, model in zip(self.weights(len(chosen)), chosen, strict=True):
+            total += weight * model.vector.astype(np.float64)
+        vector = total.astype(MODEL)
+        return AveragedModel(
+            session=chosen[0].session,
+            decay=self.decay,
+            places=tuple(place for model in chosen for place in model.places),
+            digest=model_hash(vector).hex(),
+            layout=chosen[0].layout,
+            vector=vector,
+        )
+
+
+def _check_history(models: Sequence[KeptModel]) -> None:
+    if not models:
+        raise InvalidInput("there is no model to average: name the files of some rounds.")
+    if len({(model.session, model.layout.described) for model in models}) > 1:
+        raise InvalidInput("the models are of more than one session, which were never one training: average one's.")
+    rounds = [model.round for model in models]
+    if rounds != sorted(set(rounds)) or rounds[0] == 0:
+        raise InvalidInput(
+            f"models must stand in the order of their rounds, from round 1 on and each once, got {rounds}: the first "
+            f"model of a session is proved by no receipt."
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AveragedModel:
+    """``places`` are those of the models that went in, the oldest first, weighted by ``decay``."""
+
+    session: str
+    decay: float
+    places: tuple[ModelPlace, ...]
+    digest: str
+    layout: Layout
+    vector: Model
+    version: str = __version__
+
+    @property
+    def words(self) -> Mapping[str, object]:
+        """The rounds that went in, and the rule."""
+        return {"average_of_rounds": [place.round for place in self.places], "decay": self.decay}
+
+    def check_made_of(self, folder: Path) -> None:
+        """Make it again, to the bit, from a server's files of the same rounds.
+
+        Raises:
+            NotVerified: where one is missing, is not the one that went in, or they give another average.
+        """
+        try:
+            parts = [read_model(folder / model_name(self.session, place.round)) for place in self.places]
+            again = Averaging(rounds=len(parts), decay=self.decay).of(parts)
+        except InvalidInput as problem:
+            raise NotVerified(f"the average cannot be made again: {problem}", Verdict.MODEL_MISMATCH) from None
+        if (again.session, again.places, again.digest) != (self.session, self.places, self.digest):
+            raise NotVerified(
+                f"this is not the average that it says it is: the models of the same rounds in {folder} give "
+                f"{again.digest}, and not {self.digest}.",
+                Verdict.MODEL_MISMATCH,
+            )
+
+    def write(self, path: Path) -> None:
+        """See ``write_average``."""
+        write_average(path, self)
+
+
+def write_average(path: Path, average: AveragedModel) -> None:
+    """Durable, and whole under its name or not there."""
+    places = " ".join(f"{each.round}:{each.tip}:{each.digest}" for each in average.places)
+    write_tensors(path, average, {_DECAY: repr(average.decay), "places": places})
+
+
+def read_kept(path: Path) -> AnyModel:
+    """A model, or an average of some; raises InvalidInput for any other file."""
+    tensors = read_tensors(path)
+    return _average(tensors, path) if _DECAY in tensors.about else kept_model(tensors, path)
+
+
+def _average(tensors: ModelTensors, path: Path) -> AveragedModel:
+    about = tensors.about
+    found = [_PLACE.fullmatch(word) for word in about.get("places", "").split(" ")]
+    places = tuple(ModelPlace(int(each[1]), each[2], each[3]) for each in found if each)
+    try:
+        rule = Averaging(rounds=len(places), decay=float(about[_DECAY]))
+    except ValueError:
+        rule = None
+    if rule is None or len(places) < len(found):
+        raise InvalidInput(f"{path} does not say of which models it is the average: lrdp model average writes that.")
+    return AveragedModel(
+        session=about["session"],
+        decay=rule.decay,
+        places=places,
+        digest=about["model"],
+        layout=tensors.layout,
+        vector=tensors.vector,
+        version=about.get("lrdp", ""),
+    )
