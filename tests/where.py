@@ -19,7 +19,11 @@ MECHANISMS = {
     "gaussian": ["accounting/mechanisms/test_mechanisms", "accounting/test_conversion"],
     "poisson": ["accounting/mechanisms/test_mechanisms", "accounting/test_brute_force", "accounting/test_peers"],
     "sampled": ["accounting/mechanisms/test_mechanisms", "ledger/test_costliest"],
-    "truncated_poisson": ["accounting/test_every_size", "accounting/mechanisms/test_mechanisms", "accounting/test_brute_force"],
+    "truncated_poisson": [
+        "accounting/test_every_size",
+        "accounting/mechanisms/test_mechanisms",
+        "accounting/test_brute_force",
+    ],
     "with_replacement": ["accounting/mechanisms/test_mechanisms", "accounting/test_reference_table"],
 }
 

@@ -40,9 +40,11 @@ from lrdp.accounting.mechanisms import (
     costliest_of,
 )
 from lrdp.accounting.planning import Option, Plan, PlanRecipe, Training, options, recipes
+from lrdp.accounting.risk import FALSE_POSITIVES, TradeOff, guess_rate, trade_off
 
 __all__ = [
     "CLIP_HEADROOM",
+    "FALSE_POSITIVES",
     "FLEET_CHUNK",
     "MECHANISMS",
     "SPREAD",
@@ -72,15 +74,18 @@ __all__ = [
     "SampledGaussian",
     "SteadyAccountant",
     "TaylorAccountant",
+    "TradeOff",
     "Training",
     "TruncatedPoissonGaussian",
     "checked_history",
     "costliest_of",
     "for_group",
+    "guess_rate",
     "least_noise",
     "most_rounds",
     "options",
     "quietest_batch",
     "readings",
     "recipes",
+    "trade_off",
 ]

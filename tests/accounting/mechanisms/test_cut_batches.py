@@ -73,9 +73,7 @@ def test_a_smaller_data_set_is_cut_less_often_and_displaces_more_likely_where_it
 
 
 @given(sizes=draws(), smaller=st.integers(1, 90))
-def test_a_smaller_batch_is_cut_less_often_and_displaces_less_likely(
-    sizes: tuple[int, int, int], smaller: int
-) -> None:
+def test_a_smaller_batch_is_cut_less_often_and_displaces_less_likely(sizes: tuple[int, int, int], smaller: int) -> None:
     largest, batch, cap = sizes
     fewer = min(smaller, batch)
     for size in {cap + 1, (cap + 1 + largest) // 2, largest}:

@@ -68,9 +68,7 @@ class TruncatedPoissonGaussian(SampledGaussian):
         self._refuse_replace_one(adjacency)
         found = cuts(self.dataset_size, self.probability, self.cap)
         free = GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier)
-        displacing = (
-            GaussianMixturePair(weights=(swap,), deviation=self.noise_multiplier / 2) for swap in found.swaps
-        )
+        displacing = (GaussianMixturePair(weights=(swap,), deviation=self.noise_multiplier / 2) for swap in found.swaps)
         return MixedPair(weights=found.weights, pairs=(free, *displacing))
 
     def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
