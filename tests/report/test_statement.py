@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from ledger.worlds import STEP, World, policy, request, round_trip
-from lrdp.accounting import PrivacySpent, for_group
+from lrdp.accounting import PrivacySpent, for_group, guess_rate
 from lrdp.errors import BudgetExceeded, InvalidInput, PolicyRefused
 from lrdp.figures import AtMost
 from lrdp.ledger import void
-from lrdp.ledger.summary import guess_rate, summarize
+from lrdp.ledger.summary import summarize
 from lrdp.report.statement import SCHEMA, AuditBound, Statement, record
 from lrdp.report.statement_pages import html, text
 from lrdp.training.rounding import HEADROOM
@@ -61,7 +61,7 @@ def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> 
     assert figures["audit"]["epsilon"] == 0.31
     assert set(figures) == {
         *"schema client unit max_rows_per_unit clipped adjacency budget guaranteed spent".split(),
-        *"spent_at_other_deltas group group_spent".split(),
+        *"spent_at_other_deltas group group_spent risk risk_spent".split(),
         *"without_voids guaranteed_without_voids recorded accountant membership_guess_rate mechanisms".split(),
         *"clip_norms charges refusals runs".split(),
         *"adopted_heads suspended closed clock_went_back ledger policy_sha256 audit version points".split(),

@@ -55,9 +55,11 @@ from lrdp.accounting.mechanisms import (
     costliest_of,
 )
 from lrdp.accounting.planning import Option, Plan, PlanRecipe, Training, options, recipes
+from lrdp.accounting.risk import FALSE_POSITIVES, TradeOff, guess_rate, trade_off
 
 __all__ = [
     "CLIP_HEADROOM",
+    "FALSE_POSITIVES",
     "FLEET_CHUNK",
     "LEAST_STEPS",
     "MECHANISMS",
@@ -94,6 +96,7 @@ __all__ = [
     "SizedGaussian",
     "SteadyAccountant",
     "TaylorAccountant",
+    "TradeOff",
     "Training",
     "TrainingAim",
     "TruncatedPoissonGaussian",
@@ -103,6 +106,7 @@ __all__ = [
     "costliest_of",
     "finals",
     "for_group",
+    "guess_rate",
     "kept",
     "least_noise",
     "most_rounds",
@@ -110,5 +114,6 @@ __all__ = [
     "quietest_batch",
     "readings",
     "recipes",
+    "trade_off",
     "trials",
 ]

@@ -151,16 +151,23 @@ class TaylorAccountant(RenyiAccountant):
 class PldAccountant(Accountant):
     """Privacy-loss distributions of removal and of addition, composed apart; the worse of the two counts.
 
+    ``rows`` are how many rows of one person are added, removed or replaced together.
+
     Guarantees: discretised so as to dominate; everything cut off is charged to δ.
     """
 
     name: ClassVar[str] = "pld"
+    rows: int = 1
 
     bins_per_spread: ClassVar[tuple[int, int]] = (50, 250)  # rounding adds 1e-4 to 4e-6 of the loss's own variance
     aimed_atoms: ClassVar[int] = 1 << 16  # of the composed distribution; fewer steps are resolved more finely
     largest_loss: ClassVar[float] = 600.0  # of one step; beyond, exp() would overflow
     most_bins: ClassVar[int] = 1 << 16  # of one step
     tail_share: ClassVar[float] = 1e-4  # of δ, given to what the discretisation cuts off
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits.keep(self, rows=limits.whole("rows", self.rows, 1, "a person without rows is not in the data"))
 
     def epsilon(self, history: History, delta: float) -> PrivacySpent:
         """The larger ε of the two directions."""
@@ -190,7 +197,7 @@ class PldAccountant(Accountant):
         """The loss distributions of removal and of addition; at most ``tail`` of each is cut off, and counts as lost."""
         history = checked_history(history)
         steps = sum(history.values())
-        pairs = [(self.pair(mechanism), count) for mechanism, count in history.items()]
+        pairs = [(mechanism.group_pair(self.adjacency, self.rows), count) for mechanism, count in history.items()]
         ranges = [pair.loss_range(tail / steps) for pair, _ in pairs]
         widest = max(high - low for low, high in ranges)
         if not widest < self.largest_loss:
@@ -205,10 +212,6 @@ class PldAccountant(Accountant):
             removal.append((connect_the_dots(bins), count))
             addition.append((connect_the_dots(bins.mirrored()), count))
         return compose(removal, tail), compose(addition, tail)
-
-    def pair(self, mechanism: Mechanism) -> DominatingPair:
-        """What dominates one step for these neighbours."""
-        return mechanism.dominating_pair(self.adjacency)
 
     def _width(self, pairs: list[tuple[DominatingPair, int]], widest: float, steps: int) -> float:
         """Narrow against the typical loss of a step, so that rounding disappears in the noise; bounded in memory."""

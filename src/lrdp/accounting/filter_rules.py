@@ -22,6 +22,7 @@ from lrdp import limits
 from lrdp.accounting.accountants import (
     Accountant,
     History,
+    PldAccountant,
     PrivacySpent,
     RenyiAccountant,
     SteadyAccountant,
@@ -32,6 +33,7 @@ from lrdp.accounting.conversion import best_on_grid, checked_order, epsilon_at
 from lrdp.accounting.groups import GroupAccountant, for_group
 from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.accounting.renyi import FloatArray
+from lrdp.accounting.risk import TradeOff, trade_off
 from lrdp.errors import InvalidInput, Unsupported
 
 SPREAD: Final = dict.fromkeys((2.5, 4.0, 6.0, 9.0, 14.0, 22.0, 40.0, 80.0), 0.125)
@@ -90,6 +92,10 @@ class FilterRule(ABC):
         """What holds for a person with at most ``rows`` rows, whatever the server adapted to."""
         one = self.guaranteed(budget, adjacency, history)
         return one if rows == 1 else for_group(one, rows)
+
+    def trade_off(self, budget: Budget, adjacency: Adjacency, history: History) -> TradeOff:
+        """How well any test tells whether a record was there, whatever the server adapted to: by what is guaranteed."""
+        return TradeOff.of_points([self.guaranteed(budget, adjacency, history)])
 
     def has_place(self, mechanism: Mechanism) -> bool:
         """Whether a step of this kind could ever be admitted, however much budget is left."""
@@ -181,6 +187,13 @@ class ReservedSlots(FilterRule):
                 return together
         return super().guaranteed_to_group(budget, adjacency, history, rows)
 
+    def trade_off(self, budget: Budget, adjacency: Adjacency, history: History) -> TradeOff:
+        """The curve of all slots: Theorem 5 is about trade-offs, not about one ε; where more was used, one point."""
+        by_point = super().trade_off(budget, adjacency, history)
+        if not self._hold(checked_history(history)):
+            return by_point
+        return by_point.and_also(_curve_paid(adjacency, tuple(self.slots.items()), budget.delta))
+
     def cost(self, budget: Budget, adjacency: Adjacency) -> PrivacySpent:
         """What all slots together cost at the budget's δ."""
         limits.made_by("budget", budget, Budget)
@@ -232,6 +245,11 @@ def _halves(one: Mapping[float, float], other: Mapping[float, float]) -> dict[fl
 def _paid(adjacency: Adjacency, slots: tuple[tuple[Mechanism, int], ...], delta: float) -> PrivacySpent:
     """One composition serves every charge and every status of a ledger."""
     return SteadyAccountant(adjacency=adjacency).epsilon(dict(slots), delta)
+
+
+@lru_cache(maxsize=64)
+def _curve_paid(adjacency: Adjacency, slots: tuple[tuple[Mechanism, int], ...], delta: float) -> TradeOff:
+    return trade_off(PldAccountant(adjacency=adjacency), dict(slots), delta)
 
 
 @lru_cache(maxsize=64)

@@ -24,8 +24,6 @@ from lrdp.accounting.accountants import (
     RenyiAccountant,
     checked_history,
 )
-from lrdp.accounting.mechanisms import Mechanism
-from lrdp.accounting.pairs import DominatingPair
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import Unsupported
 from lrdp.figures import AtMost
@@ -53,7 +51,7 @@ class GroupAccountant(Accountant):
         self._refuse_what_has_no_bound(history)
         found = [PrivacySpent(epsilon=math.inf, delta=delta)]
         with suppress(Unsupported):
-            found.append(_PairsOfRows(adjacency=self.adjacency, rows=self.rows).epsilon(history, delta))
+            found.append(PldAccountant(adjacency=self.adjacency, rows=self.rows).epsilon(history, delta))
         with suppress(Unsupported):
             found.append(self.by_formula(history, delta))
         return min(found, key=lambda spent: spent.epsilon)
@@ -62,7 +60,7 @@ class GroupAccountant(Accountant):
         """By the pair, or 1."""
         self._refuse_what_has_no_bound(history)
         with suppress(Unsupported):
-            return _PairsOfRows(adjacency=self.adjacency, rows=self.rows).delta(history, epsilon)
+            return PldAccountant(adjacency=self.adjacency, rows=self.rows).delta(history, epsilon)
         return PrivacySpent(epsilon=epsilon, delta=1.0)
 
     def by_formula(self, history: History, delta: float) -> PrivacySpent:
@@ -86,16 +84,6 @@ class GroupAccountant(Accountant):
     def _refuse_what_has_no_bound(self, history: History) -> None:
         for mechanism in checked_history(history):
             mechanism.dominating_pair(self.adjacency)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PairsOfRows(PldAccountant):
-    """Loss distributions of all rows together."""
-
-    rows: int
-
-    def pair(self, mechanism: Mechanism) -> DominatingPair:
-        return mechanism.group_pair(self.adjacency, self.rows)
 
 
 def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:

@@ -18,12 +18,16 @@ from lrdp.accounting import (
     RenyiAccountant,
     SizedGaussian,
     TaylorAccountant,
+    TradeOff,
     least_noise,
+    trade_off,
 )
 from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.paths import replace
 from lrdp.commands.steps import takes_step
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.figures import AtMost
+from lrdp.report import plan_plot, risk_figures, risk_plot
 
 Item = TypeVar("Item")
 
@@ -64,6 +68,7 @@ def epsilon(
     accountant: AccountantOption = None,
     taylor_order: TaylorOrder = None,
     group_size: GroupSize = 1,
+    plot: Annotated[Path | None, typer.Option(help="Draw the trade-off curve into this file (.svg, .png).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """The ε that a number of private steps costs at δ.
@@ -74,7 +79,13 @@ def epsilon(
     if group_size > 1:
         books = _group_accountant(accountant, adjacency, group_size)
     _check_steps(steps)
-    _print_spent(books, step, steps, books.epsilon({step: steps}, delta), as_json)
+    if plot is not None:
+        plan_plot.check(plot)
+    spent = books.epsilon({step: steps}, delta)
+    curve = trade_off(PldAccountant(adjacency=adjacency, rows=group_size), {step: steps}, delta)
+    _print_spent(books, step, steps, spent, as_json, curve.and_also(TradeOff.of_points([spent])))
+    if plot is not None:
+        replace(plot, risk_plot.draw(curve, plot))
 
 
 @takes_step(noise_multiplier=1.0)
@@ -135,7 +146,9 @@ def _check_steps(steps: int) -> None:
         raise InvalidInput(f"steps must be at least 1, got {steps}: without a step nothing is released or spent.")
 
 
-def _print_spent(books: Accountant, step: Mechanism, steps: int, spent: PrivacySpent, as_json: bool) -> None:
+def _print_spent(
+    books: Accountant, step: Mechanism, steps: int, spent: PrivacySpent, as_json: bool, risk: TradeOff | None = None
+) -> None:
     if spent.at_edge:
         say(
             f"Note: the best Rényi order, {spent.order}, is at the edge of those tried; the figure holds but may be "
@@ -155,4 +168,4 @@ def _print_spent(books: Accountant, step: Mechanism, steps: int, spent: PrivacyS
     }
     if isinstance(step, SizedGaussian):
         record["noise_on_mean"] = AtMost(step.noise_on_mean)
-    print_record(record, as_json)
+    print_record(record | ({} if risk is None else risk_figures.record(risk, whole=as_json)), as_json)

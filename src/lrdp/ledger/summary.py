@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal, localcontext
+from functools import cached_property
 
 from lrdp.accounting import (
     Accountant,
@@ -16,9 +16,12 @@ from lrdp.accounting import (
     GroupAccountant,
     History,
     Mechanism,
+    PldAccountant,
     PrivacySpent,
+    TradeOff,
+    trade_off,
 )
-from lrdp.figures import AtLeast, AtMost, left
+from lrdp.figures import AtLeast, left
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.decisions import tighter, unsigned_raise
@@ -41,6 +44,7 @@ class Summary:
     """
 
     policy: Policy
+    state: Filter
     client: str
     ledger: str
     client_key: str
@@ -80,17 +84,15 @@ class Summary:
         """What to do about a policy that states a larger budget than was signed; empty where it does not."""
         return unsigned_raise(self.budget, self.policy.budget.total)
 
-    @property
-    def guess_rate(self) -> AtMost:
-        """How often at most a guess at one record's membership is right, where chance is one half."""
-        return guess_rate(self.guaranteed)
+    @cached_property
+    def trade_off(self) -> TradeOff:
+        """How well any test tells whether a record was used, whatever the server adapted to."""
+        return self.state.rule.trade_off(self.state.budget, self.state.adjacency, self.state.history)
 
-
-def guess_rate(spent: PrivacySpent) -> AtMost:
-    """(e^ε + δ)/(1 + e^ε): no test of two equally likely neighbours is right more often."""
-    with localcontext(AtMost.context()):
-        shrunk = Decimal(-spent.epsilon).exp().next_minus() if spent.epsilon else Decimal(1)
-        return AtMost.of(min((1 + Decimal(spent.delta) * shrunk) / (1 + shrunk), Decimal(1)))
+    @cached_property
+    def trade_off_spent(self) -> TradeOff:
+        """The same, had the steps been fixed in advance."""
+        return trade_off(PldAccountant(adjacency=self.adjacency), self.history, self.budget.delta)
 
 
 def summarize(books: Books) -> Summary:
@@ -101,6 +103,7 @@ def summarize(books: Books) -> Summary:
     with_voids = replace(state, history=_merged(state.history, books.charges.voided))
     return Summary(
         policy=policy,
+        state=state,
         client=books.opened.client,
         ledger=books.opened.ledger,
         client_key=books.client_key,

@@ -12,6 +12,7 @@ from lrdp import limits
 from lrdp.accounting import Mechanism, PrivacySpent
 from lrdp.figures import AtLeast
 from lrdp.ledger import Head, State, Summary, encode_mechanism
+from lrdp.report import risk_figures
 from lrdp.report.statement_points import Point, day, points
 from lrdp.version import __version__
 
@@ -81,7 +82,9 @@ def record(statement: Statement) -> dict[str, Any]:
         "guaranteed_without_voids": _spent(summary.without_voids.guaranteed),
         "recorded": _recorded(summary),
         "accountant": summary.accountant,
-        "membership_guess_rate": summary.guess_rate,
+        "membership_guess_rate": summary.trade_off.guess_rate,
+        "risk": risk_figures.record(summary.trade_off),
+        "risk_spent": risk_figures.record(summary.trade_off_spent),
         "mechanisms": [_mechanism(step, steps) for step, steps in summary.history.items()],
         "clip_norms": list(summary.clip_norms),
         "charges": {state.value: summary.states.get(state, 0) for state in State},

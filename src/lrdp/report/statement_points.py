@@ -10,6 +10,7 @@ from typing import Final
 from lrdp.accounting import CLIP_HEADROOM, Adjacency, Mechanism, PrivacySpent
 from lrdp.figures import AtLeast, AtMost
 from lrdp.ledger import Clipped, Head, State, Summary
+from lrdp.report import risk_figures
 from lrdp.version import __version__
 
 _NEIGHBOURS: Final = {
@@ -38,6 +39,7 @@ def points(summary: Summary, head: Head | None, audit: str | None) -> tuple[Poin
             f"{summary.adjacency.value}: data sets {_neighbours(summary)}.",
         ),
         ("epsilon", "ε at several δ", _epsilons(summary)),
+        ("risk", "Telling one record", _risk(summary)),
         ("trust", "Trust model", _TRUST),
         ("mechanism", "Mechanism", _mechanisms(summary)),
         ("scope", "Composition", _scope(summary)),
@@ -85,7 +87,7 @@ def plain_sentence(summary: Summary) -> str:
     unit, record = summary.policy.identity.unit, _record(summary)
     if not summary.history:
         return f"Nothing was released yet, so nothing can be learned about any {unit} from this client's updates."
-    right = f"{AtMost(summary.guess_rate):.1%}".removesuffix("%")
+    right = f"{summary.trade_off.guess_rate:.1%}".removesuffix("%")
     return (
         f"Somebody who sees everything this client ever sent, and already knows every other {record}, can tell "
         f"whether one {record} was used with at most {right} right answers in 100, where a coin gets 50."
@@ -134,6 +136,13 @@ def _epsilons(summary: Summary) -> str:
             f"{AtMost(last.spent):.4f} spent; the figures here are recomputed by {summary.accountant}."
         )
     return text
+
+
+def _risk(summary: Summary) -> str:
+    if not summary.history:
+        return "Nothing was released yet."
+    guaranteed, spent = map(risk_figures.words, (summary.trade_off, summary.trade_off_spent))
+    return f"Guaranteed, whatever the server adapts to: {guaranteed} Had the steps been fixed in advance: {spent}"
 
 
 def _bound(spent: PrivacySpent) -> str:
