@@ -66,6 +66,7 @@ from lrdp.ledger.policy import (
     ModelRule,
     PeersRule,
     Retries,
+    Scheme,
 )
 
 STEP = FixedSizeGaussian(dataset_size=120, batch_size=32, noise_multiplier=4.0)
@@ -187,6 +188,7 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "server_keys": ("0" * 64,),
             "min_roster": 3,
             "retries": Retries.SAME_ROSTER,
+            "scheme": Scheme.SKETCH,
         },
     ),
 }
@@ -201,7 +203,7 @@ WITHOUT_FIGURES = {
 # For other rooms: constants, files and formats, and what is made of values that were checked when they were born.
 FOR_OTHER_ROOMS = {
     *("CLIP_HEADROOM", "FLEET_CHUNK", "MECHANISMS", "SPREAD", "checked_history", "readings", "recipes"),
-    *("FleetBooks", "FleetView", "Home", "Report", "Retries", "Store", "Summary", "VerifiedBooks"),
+    *("FleetBooks", "FleetView", "Home", "Report", "Retries", "Scheme", "Store", "Summary", "VerifiedBooks"),
     *("LONGEST_HEAD", "LONGEST_LINE", "MOST_TOML_CHARACTERS", "REPORT_LABEL", "check_heads", "check_key_known"),
     "encode_mechanism",
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),

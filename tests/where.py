@@ -34,6 +34,7 @@ CODEC = {
 }
 
 COMMANDS = {
+    "blame": ["federation/server/test_blaming"],
     "founding": ["test_runbook"],
     "registry": ["commands/test_integrity"],
 }
@@ -148,6 +149,7 @@ INTEGRITY = {
     "keys": ["integrity/test_registry", "commands/test_integrity"],
     "masks": ["integrity/test_vectors", "integrity/test_exact"],
     "messages": ["integrity/test_decoders", "integrity/test_vectors"],
+    "papers": ["integrity/test_depositions"],
     "receipts": ["integrity/test_attacks", "integrity/test_absence"],
     "schemes": ["integrity/test_sketch", "integrity/test_exact", "integrity/test_attacks"],
     "sealing": ["integrity/test_states", "integrity/test_limits"],
@@ -165,6 +167,7 @@ CLIENT = {
     "home": ["federation/test_data_set_sizes", "federation/test_rounds"],
     "lineage": ["federation/test_hostile_rotation", "federation/test_rotation"],
     "local_task": ["federation/test_process_entry", "federation/test_idioms", "federation/test_data_set_sizes"],
+    "masking": ["federation/test_masked_attacks", "federation/test_masked"],
     "participant": ["federation/test_hostile_server", "federation/test_replies", "federation/test_state_machine"],
     "paying": ["federation/test_rounds", "federation/test_replies", "training/test_research"],
     "requests": ["federation/test_hostile_server", "federation/test_rounds"],
@@ -175,23 +178,30 @@ SERVER = {
     "archive": ["federation/test_rounds", "test_files", "hostile/test_sizes"],
     "coordinator": ["federation/test_rounds", "federation/client/test_pins"],
     "courier": ["federation/test_rounds", "federation/server/test_buffered"],
+    "mask_keys": ["federation/test_masked"],
     "model_shelf": ["federation/server/test_resuming", "federation/wire/test_model_averages"],
     "nodes": ["federation/test_rounds", "federation/server/test_buffered"],
     "repetitions": ["federation/test_retries"],
+    "revealing": ["federation/test_masked", "federation/test_masked_attacks"],
     "rotating": ["federation/test_rotation"],
     "round_report": ["federation/test_rounds", "test_screen"],
     "run_result": ["federation/server/test_asking", "federation/test_rounds"],
     "saved_state": ["federation/server/test_resuming"],
     "saving": ["federation/server/test_resuming"],
+    "schemes": ["federation/test_masked", "federation/test_rounds"],
     "settling": ["federation/server/test_buffered", "federation/test_retries", "federation/test_rounds"],
     "strategy": ["federation/test_rounds", "federation/client/test_counting"],
     "terms": ["federation/client/test_pins", "federation/test_rounds"],
 }
 
 WIRE = {
+    "case_files": ["federation/server/test_blaming"],
+    "disputing": ["federation/server/test_blaming", "federation/wire/test_questions"],
     "flower": ["federation/wire/test_questions", "federation/test_hostile_bytes"],
+    "forms": ["federation/wire/test_questions"],
     "frames": ["federation/wire/test_questions", "federation/test_hostile_bytes", "federation/client/test_guard"],
     "layout": ["federation/wire/test_questions", "federation/test_adapters"],
+    "masked": ["federation/test_masked_attacks", "federation/wire/test_questions"],
     "model_files": ["commands/test_model", "federation/wire/test_model_averages", "federation/server/test_resuming"],
     "orders": ["federation/wire/test_questions", "federation/test_hostile_server"],
     "requirements": ["commands/test_guard"],

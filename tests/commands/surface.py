@@ -14,7 +14,9 @@ from typing import Any
 import typer
 
 from integrity.parties import federation, honest_round, identity
+from integrity.test_depositions import framed
 from lrdp.cli import app
+from lrdp.federation.wire.case_files import write_case
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_files import KeptModel, write_model
 from lrdp.integrity import RegistryShelf, history, keys, read_registry
@@ -101,6 +103,7 @@ LINES = {
         {"folder": "home", "html": "page.html"}, {"path": LEDGER, "folder": HOME, "html": WRITTEN}, writes=True
     ),
     "verify": Line({"receipts": "receipts.txt", "pin": PIN}, {"receipts": RECEIPTS}),
+    "blame": Line({"case": "case.safetensors", "pin": PIN}, {"case": PLAIN}),
     "run": Line(
         {"folder": "demonstration", "engine": "in-process"},
         {"folder": Role({**MADE.spoiled, "empty": 2})},
@@ -258,6 +261,8 @@ def _consortium(folder: Path, run: Any) -> None:
     parties = federation(4)
     lines = [history.session_line(parties.session), history.receipt_line(honest_round(parties))]
     (folder / "receipts.txt").write_text("\n".join(lines) + "\n")
+    scene = framed()
+    write_case(folder / "case.safetensors", scene.case(scene.honest()))
     layout = Layout((("weight", (parties.idle.model.size,)),))
     kept = KeptModel.at(parties.idle.position, layout, parties.idle.model, opened=parties.session)
     write_model(folder / "model.safetensors", kept)

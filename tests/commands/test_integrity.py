@@ -174,6 +174,7 @@ def test_an_auditor_without_model_or_data_verifies_a_session(receipts):
     assert result.exit_code == 0
     assert (found["verified"], found["consistent"], found["rounds"], found["pinned"]) == (True, True, 3, True)
     assert found["participants"] == {"c000": 3, "c001": 3, "c002": 3, "c003": 3}
+    assert found["scheme"] == "sketch"
     assert run("verify", receipts, "--pin", pin, "--tip", found["tip"]).exit_code == 0
     assert "rounds        3" in run("verify", receipts, "--unpinned").stdout
 

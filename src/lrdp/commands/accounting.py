@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -28,8 +29,6 @@ from lrdp.commands.steps import takes_step
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.figures import AtMost
 from lrdp.report import plan_plot, risk_figures, risk_plot
-
-Item = TypeVar("Item")
 
 
 class AccountantName(StrEnum):

@@ -28,10 +28,10 @@ def blame(
 
     Example: lrdp blame server/case-1f00c3d2a4b5e697-00004-000.safetensors --pin HASH
     """
-    path = _one(case)
+    pinned, path = read_pin(pin), _one(case)
     failed = _read(path)
     header, session = failed.case.header, failed.case.position.session
-    _require_pinned(session, read_pin(pin), path.parent)
+    _require_pinned(session, pinned, path.parent)
     found = judged(failed)
     opened = None if failed.opened is None else failed.opened.pledge.name
     record = {

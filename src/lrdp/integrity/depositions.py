@@ -99,6 +99,11 @@ class Judgement:
     server: str = ""
 
     @property
+    def named(self) -> set[str]:
+        """Every client that is named, for whatever it is."""
+        return {*self.clients, *self.silent, *(name for pair in self.pairs for name in pair)}
+
+    @property
     def line(self) -> str:
         """Everybody who is named, in one line."""
         named = [f"{name} lied" for name in self.clients] + [f"{one} or {other} lied" for one, other in self.pairs]

@@ -14,9 +14,11 @@ from lrdp.integrity.fixed_point import Whole
 from lrdp.integrity.messages import CommittedUpdate, Header, Pledge, Tag
 from lrdp.integrity.sealing import Vectors, handed_back
 from lrdp.integrity.session import Position, Session
+from lrdp.integrity.verdicts import Verdict, rejection
 
 MOST_PAPER_BYTES: Final = 64 << 20
 """A deposition has 16 bytes for each peer: a round of 1,900 fits."""
+_OPENED: Final = ("pledge", "nonce")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,7 @@ class Papers(Encoded):
             "signature": SIGNATURE,
             "tags": many(part_of(Tag)),
             "depositions": many(part_of(Deposition), most_bytes=MOST_PAPER_BYTES),
-            "opened": many(RAW, 2),
+            "opened": many(RAW, len(_OPENED)),
         },
         MOST_PAPER_BYTES,
     )
@@ -86,5 +88,8 @@ def decode_failed(data: bytes, vectors: Vectors) -> FailedRound:
 def _opened(said: tuple[bytes, ...], vectors: Mapping[str, Whole]) -> CommittedUpdate | None:
     if not said:
         return None
-    pledge, nonce = said if len(said) == 2 else (*said, b"")
-    return CommittedUpdate(pledge=Pledge.decode(pledge), nonce=nonce, values=handed_back(vectors, "opened"))
+    values = handed_back(vectors, "opened")
+    if len(said) != len(_OPENED) or values.ndim != 1:
+        raise rejection(Verdict.MALFORMED, "what is opened is no pledge, nonce and vector")
+    pledge, nonce = said
+    return CommittedUpdate(pledge=Pledge.decode(pledge), nonce=nonce, values=values)

@@ -14,9 +14,11 @@ from hypothesis import strategies as some
 from lrdp.codec import pack
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.federation import Order
+from lrdp.federation.wire.disputing import Deposed, Dispute
 from lrdp.federation.wire.flower import from_message, to_records
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout, as_model, pack_values, unpack_values
+from lrdp.federation.wire.masked import AbleToMask, MaskedAnnouncement, Pledged, Pledging, Reveal, Revealed
 from lrdp.federation.wire.questions import (
     Accepted,
     Announcement,
@@ -59,6 +61,14 @@ EXAMPLES: list[Any] = [
     Closing(tags=b"t" * 200),
     Accepted(accept=b""),
     Decline(code="budget"),
+    AbleToMask(key=b"k" * 70, accept=b"a"),
+    Pledging(order=b"{}", signature=b"z" * 64, invitation=b"t", keys=(b"k1", b"k2"), since=CatchUp(tags=b"ttt")),
+    Pledged(trained_from=7, head="head", accept=b"a", pledge=b"p"),
+    Reveal(pledges=(b"p1", b"p2" * 40)),
+    Revealed(update=b"u", values=b"v" * 12),
+    MaskedAnnouncement(publish=b"p", aggregate=b"a" * 8, relayed=b"y" * 24),
+    Dispute(tags=b"t" * 200),
+    Deposed(word=b"w" * 90),
 ]
 
 

@@ -19,7 +19,7 @@ _MISMATCH: Final = "sum-mismatch: a participant's tag is wrong"
 
 
 def blamed(coordinator: Coordinator, courier: Courier) -> tuple[str, set[str]]:
-    """What is wrong, and who is shown to have lied, or would not say; nothing is charged, and the case is kept."""
+    """What is wrong, and who is named: shown to have lied, one of two who did, or silent; the case is kept."""
     published = coordinator.state(Published)
     if coordinator.scheme.masks:  # a tag is a mere signature there, and has one value
         liars = {tag.name for tag in published.tags if tag.value}
@@ -34,7 +34,7 @@ def blamed(coordinator: Coordinator, courier: Courier) -> tuple[str, set[str]]:
         _LOG.warning("tags do not sum up: %s; `lrdp blame %s` shows it to anybody", visible(found.line), path)
     except InvalidInput as problem:
         _LOG.warning("tags do not sum up: %s; %s", visible(found.line), visible(str(problem)))
-    return f"{_MISMATCH}: {found.line}", {*found.clients, *found.silent}
+    return f"{_MISMATCH}: {found.line}", found.named
 
 
 def _word(answer: Answer) -> Deposition | None:
