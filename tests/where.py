@@ -29,7 +29,7 @@ CODEC = {
 }
 
 COMMANDS = {
-    "founding": ["test_runbook"],
+    "founding": ["test_runbook", "test_deploy"],
     "registry": ["commands/test_integrity"],
 }
 
@@ -200,6 +200,7 @@ LOCAL = {
     "exchanges": ["experiments/utility/test_training"],
     "exporting": ["commands/test_model"],
     "in_process": ["federation/test_rounds", "federation/local/test_simulation"],
+    "onnx_files": ["commands/test_model"],
 }
 
 REPORT = {
