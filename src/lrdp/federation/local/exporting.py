@@ -62,8 +62,8 @@ def export(kept: KeptModel, path: Path) -> None:
         raise InvalidInput(f"{path} exists: nothing was written, so name another file.")
     if path.suffix not in _FORMATS:
         raise InvalidInput(
-            f"{path} must end in {' or '.join(_FORMATS)}: other formats, as ONNX, need the model's code as well, so "
-            f"export to .pt, load that into your module, and use torch.onnx.export; nothing was written."
+            f"{path} must end in {' or '.join(_FORMATS)}, or in .onnx with --task and --input, because that needs the "
+            f"model's code as well; nothing was written."
         )
     _FORMATS[path.suffix](path, kept)
 

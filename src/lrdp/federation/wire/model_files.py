@@ -52,10 +52,9 @@ class KeptModel:
         )
 
 
-def write_model(path: Path, kept: KeptModel) -> None:
-    """Durable, and whole under its name or not there."""
-    about = {
-        "format": "pt",
+def metadata_of(kept: KeptModel) -> dict[str, str]:
+    """What a file of any format says of its model."""
+    return {
         "lrdp": kept.version,
         "session": kept.session,
         "round": str(kept.round),
@@ -63,6 +62,11 @@ def write_model(path: Path, kept: KeptModel) -> None:
         "model": kept.digest,
         "layout": kept.layout.described.hex(),
     }
+
+
+def write_model(path: Path, kept: KeptModel) -> None:
+    """Durable, and whole under its name or not there."""
+    about = {"format": "pt", **metadata_of(kept)}
     try:
         files.replace(path, save(kept.layout.arrays(kept.vector), about), files.OWNER_ONLY)
     except OSError as problem:
@@ -78,9 +82,14 @@ def read_model(path: Path) -> KeptModel:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
     except (SafetensorError, ValueError, KeyError) as problem:
         raise InvalidInput(f"{path} is no safetensors file, or is damaged: {problem}.") from None
+    return kept_from(path, arrays, about)
+
+
+def kept_from(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> KeptModel:
+    """The model of a file with these arrays and this metadata; raises InvalidInput where they do not agree."""
     if not (set(_KEYS) <= set(about) and about["round"].isascii() and about["round"].isdigit()):
         raise InvalidInput(f"{path} does not say which round of which session it is of: a server of lrdp writes that.")
-    layout = Layout.decode(_bytes(about["layout"]))
+    layout = layout_in(about)
     vector = _vector(arrays, layout, path)
     if (digest := model_hash(vector).hex()) != about["model"]:
         raise InvalidInput(f"{path} is damaged or was changed: its parameters hash to {digest}.")
@@ -93,6 +102,11 @@ def read_model(path: Path) -> KeptModel:
         vector=vector,
         version=about.get("lrdp", ""),
     )
+
+
+def layout_in(about: Mapping[str, str]) -> Layout:
+    """Which arrays of a file are the model's; raises InvalidInput where its metadata does not say."""
+    return Layout.decode(_bytes(about.get("layout", "")))
 
 
 def _vector(arrays: Mapping[str, np.ndarray], layout: Layout, path: Path) -> Model:
