@@ -30,6 +30,7 @@ CODEC = {
 
 COMMANDS = {
     "founding": ["test_runbook", "test_deploy"],
+    "pilot_compose": ["test_deploy"],
     "registry": ["commands/test_integrity"],
 }
 

@@ -14,6 +14,7 @@ from lrdp import files
 from lrdp.accounting import Budget, Training
 from lrdp.commands.init import CountingOption, MechanismOption, Sampling
 from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.pilot_compose import compose_files
 from lrdp.errors import InvalidInput
 from lrdp.integrity import FEWEST, keys
 from lrdp.ledger import PolicyRecipe
@@ -46,7 +47,7 @@ def found(
     accountant: CountingOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Found a consortium for a pilot: keys, a signed registry, policies with open budgets, and a task to fill in.
+    """Found a consortium for a pilot: keys, a signed registry, policies with open budgets, a task and compose files.
 
     Here one person holds all keys. In production nobody does: each hospital, the server and the office make their own.
 
@@ -69,6 +70,7 @@ def found(
             f"--socket {home / 'guard.sock'}"
         )
     say(f"and a SuperNode beside each; the server's keys and registry are in {folder / 'server'}: docs/deployment.md.")
+    say(f"Or all of it in containers: {folder / 'compose' / 'pilot.yaml'} says what has to be beside it.")
     print_record({**made, "clients": names}, as_json)
 
 
@@ -105,6 +107,9 @@ def _founded(
         (unfinished / "code").mkdir()
         stub = resources("lrdp.commands").joinpath(f"{_TASK}.txt").read_bytes()
         files.write_new(unfinished / "code" / f"{_TASK}.py", stub, files.PUBLIC)
+        (unfinished / "compose").mkdir()
+        for name, text in compose_files(list(trainings)).items():
+            files.write_new(unfinished / "compose" / name, text.encode(), files.PUBLIC)
         registry = made.registry().digest.hex()
         unfinished.rename(folder)
     except OSError as problem:
