@@ -31,8 +31,8 @@ _SERVER_FOLDERS: Final = """\
 """
 _HEAD: Final = """\
 # This pilot on one machine, made by `lrdp found` of lrdp's deploy/compose/pilot.yaml: all keys are in one hand here.
-# Before it starts, beside this file: tls/ (ca.crt, server.crt, server.key) and app/ for the server, public/ for setup, and
-# for each hospital NAME/data and NAME/supernode (key, ca.crt); docs/deployment.md tells how they are filled. Then
+# Before it starts, beside this file: tls/ (ca.crt, server.crt, server.key) and app/ for the server, public/ for setup,
+# and for each hospital NAME/data and NAME/supernode (key, ca.crt); docs/deployment.md tells how they are filled. Then
 #   chown -R 10001:10001 ../clients && chown -R 10002:10002 ../server
 #   docker compose --env-file pilot.env --file pilot.yaml up --detach
 # with the images lrdp-guard and lrdp-flower. The server's certificate is for DNS:superlink and IP:127.0.0.1.
