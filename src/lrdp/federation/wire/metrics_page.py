@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from socket import AF_INET, AF_INET6
+from socketserver import TCPServer
 from threading import Thread
 from typing import Final
 from urllib.parse import urlsplit
@@ -108,8 +109,14 @@ class MetricsPage:
             def log_message(self, *_: object) -> None:
                 """Nobody's log."""
 
-        class Server(ThreadingHTTPServer):
+        class Server(TCPServer):
+            """One reader at a time: whoever floods the page keeps others from it, and takes nothing of the process."""
+
             address_family = AF_INET6 if ":" in host else AF_INET
+            allow_reuse_address = True
+
+            def handle_error(self, *_: object) -> None:
+                """A reader that left."""
 
         try:
             self._server = Server((host, port), Handler)
