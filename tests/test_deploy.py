@@ -35,6 +35,7 @@ from deployed import (
     texts,
 )
 from lrdp.accounting import Budget, Training
+from lrdp.commands.pilot_compose import compose_files
 from lrdp.experiments.digits import records, share, stated_size
 from lrdp.federation import found
 
@@ -205,6 +206,44 @@ def test_compose_files_are_of_the_specification(tmp_path):
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(texts("compose")["hospital.yaml"].replace("cap_drop", "cap_dropped"), encoding="utf-8")
     assert "cap_dropped" in valid_compose(wrong).stdout
+
+
+NAMES = ["hospital-0", "hospital-1", "hospital-2"]
+ODD_NAMES = ["guard-0", "st.elsewhere", "a_b", "socket-0", "hospital-0", "name"]
+
+
+def test_a_founded_pilot_runs_what_the_shipped_one_runs(tmp_path):
+    shipped = [part for part in of_compose(texts("compose")) if part.form == "compose/pilot.yaml"]
+    made = [part for part in of_compose(_yaml(compose_files(NAMES))) if part.form == "compose/pilot.yaml"]
+    same = ("role", "command", "user", "groups", "networked", "hardened", "restarts")
+    for ours, theirs in zip(made, shipped, strict=True):
+        assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
+        assert set(theirs.places.items()) <= set(ours.places.items())
+
+
+@pytest.mark.parametrize("names", [NAMES, ODD_NAMES])
+def test_the_compose_files_of_a_founded_pilot_are_valid_apart_and_read_its_folders(tmp_path, names):
+    files = compose_files(names)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert valid_compose(*tmp_path.glob("*.yaml")).returncode == 0
+    parts = [part for part in of_compose(_yaml(files)) if part.role in ROLES]
+    assert [words for part in parts for words in complaints(part)] == []
+    given = yaml.safe_load(files["pilot.yaml"])
+    assert {name for name in given["services"] if name.startswith("guard-")} == {f"guard-{name}" for name in names}
+    sources = {}
+    for name in names:
+        volumes = {volume["target"]: volume for volume in given["services"][f"guard-{name}"]["volumes"]}
+        assert volumes["/var/lib/lrdp/hospital"]["source"] == f"../clients/{name}"
+        assert (volumes[DATA]["source"], volumes[CODE]["source"]) == (f"./{name}/data", "../code")
+        sources[name] = {volumes[place]["source"] for place in (HOME, SOCKET)}
+        assert sources[name] <= given["volumes"].keys()
+    assert len(set().union(*sources.values())) == 2 * len(names), "no two hospitals share a volume"
+    assert "build:" not in "".join(files.values())
+
+
+def _yaml(files):
+    return {name: text for name, text in files.items() if name.endswith(".yaml")}
 
 
 def test_compose_names_no_volume_or_network_that_it_does_not_make():

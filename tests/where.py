@@ -35,7 +35,8 @@ CODEC = {
 
 COMMANDS = {
     "blame": ["federation/server/test_blaming"],
-    "founding": ["test_runbook"],
+    "founding": ["test_runbook", "test_deploy"],
+    "pilot_compose": ["test_deploy"],
     "registry": ["commands/test_integrity"],
 }
 
@@ -215,6 +216,7 @@ LOCAL = {
     "exchanges": ["experiments/utility/test_training"],
     "exporting": ["commands/test_model"],
     "in_process": ["federation/test_rounds", "federation/local/test_simulation"],
+    "onnx_files": ["commands/test_model"],
 }
 
 REPORT = {

@@ -91,6 +91,8 @@ LINES = {
             "data": Role(NOWHERE),
             "socket": Role({"empty": 2, "noise.bin": 2, "noise.bin/below": 2, "nowhere/below": 2, "/proc/new": 2}),
             "code": Role({"nowhere": 2, "noise.bin": 2}),
+            "metrics_file": WRITTEN,
+            "log": WRITTEN,
         },
         long=True,
     ),

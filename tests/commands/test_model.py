@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from federation.worlds import World, world
+from federation.worlds import model as linear
 from lrdp.cli import app
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
 from lrdp.federation.wire.model_files import read_model
@@ -90,12 +91,46 @@ def test_what_is_exported_for_torch_is_a_state_dict_of_plain_weights(place: Worl
         called("export", out, "--model", last_model(place))
 
 
+def test_what_is_exported_to_onnx_computes_the_same_and_is_proved_by_the_same_receipt(
+    place: World, tmp_path: Path
+) -> None:
+    import onnx
+    import onnxruntime
+
+    out, pin = tmp_path / "model.onnx", place.consortium.registry().digest.hex()
+    receipts = ("--pin", pin, "--receipts", place.consortium.server_folder)
+    home = place.consortium.client(place.names[0]).folder
+    called("export", out, "--client", home, "--task", "federation.worlds:model", "--input", "4")
+    onnx.checker.check_model(onnx.load(out), full_check=True)
+    rows = np.random.default_rng(5).normal(size=(17, 4)).astype(np.float32)  # another number of rows than was traced
+    session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {session.get_inputs()[0].name: rows})
+    kept, model = read_model(last_model(place)), linear()
+    kept.layout.write(kept.vector, model)
+    np.testing.assert_allclose(found, model(torch.from_numpy(rows)).detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert called("verify", out, *receipts)["model"] == kept.digest
+    assert str(Path(torch.__file__).parent).encode() not in out.read_bytes(), "no path of this machine"
+    forged = onnx.load(out)
+    forged.graph.initializer[0].raw_data = bytes(len(forged.graph.initializer[0].raw_data))
+    onnx.save(forged, tmp_path / "forged.onnx")
+    with pytest.raises(InvalidInput, match="damaged or was changed"):
+        called("verify", tmp_path / "forged.onnx", *receipts)
+
+
+def _onnx(folder: Path, form: str, task: str = "federation.worlds:model") -> tuple[object, ...]:
+    return ("export", folder / "m.onnx", "--model", folder / "good", "--task", task, "--input", form)
+
+
 REFUSED: dict[str, tuple[Callable[[Path], tuple[object, ...]], str]] = {
     "a folder": (lambda folder: ("show", folder), "cannot be read: "),
     "nothing": (lambda folder: ("show", folder / "absent"), "cannot be read: "),
     "other bytes": (lambda folder: ("show", folder / "bytes"), "is no safetensors file"),
     "no session": (lambda folder: ("show", folder / "bare"), "does not say which round"),
-    "onnx": (lambda folder: ("export", folder / "m.onnx", "--model", folder / "good"), "torch.onnx.export"),
+    "onnx": (lambda folder: ("export", folder / "m.onnx", "--model", folder / "good"), "with --task and --input"),
+    "no onnx": (lambda folder: ("show", folder / "bytes.onnx"), "is no ONNX file"),
+    "no input": (lambda folder: _onnx(folder, "x4"), "--input must be the form"),
+    "another input": (lambda folder: _onnx(folder, "7"), "cannot be exported to ONNX with inputs of"),
+    "another model": (lambda folder: _onnx(folder, "4", "torch.nn:Identity"), "not the file's"),
     "both": (lambda folder: ("export", folder / "m.pt", "--model", folder, "--client", folder), "not both"),
     "no client": (lambda folder: ("export", folder / "m.pt", "--client", folder), "not the folder of a client"),
     "a short pin": (lambda folder: ("verify", folder / "good", "--pin", "ab"), "64 hexadecimal digits"),
@@ -107,6 +142,7 @@ REFUSED: dict[str, tuple[Callable[[Path], tuple[object, ...]], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_read_or_written_is_said_in_one_sentence(place: World, tmp_path: Path, case: str) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff" * 100)
+    (tmp_path / "bytes.onnx").write_bytes(b"\xff" * 100)
     save_file({"weight": torch.zeros(2)}, tmp_path / "bare")
     (tmp_path / "good").write_bytes(last_model(place).read_bytes())
     words, sentence = REFUSED[case]

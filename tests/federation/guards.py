@@ -17,6 +17,7 @@ from lrdp.federation.client.guard import Guard, Ward, inspected
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.local_task import LocalTask
 from lrdp.federation.client.participant import Participant
+from lrdp.federation.client.watching import GuardWatch
 from lrdp.federation.wire.sockets import listening
 from lrdp.training import CrossEntropy
 
@@ -99,7 +100,8 @@ def guarding(home: ClientHome, path: Path, number: int = 0, patience: float = 5.
     bench, _ = inspected(Ward(home=home, task=task, settings={"partition-id": number}))
     told, tell = socket.socketpair()
     with closing(told), closing(tell), listening(path) as listener:
-        guard = Guard(home, Participant(home, bench), patience)
+        participant = Participant(home, bench)
+        guard = Guard(home, participant, GuardWatch(home, participant), patience)
         thread = Thread(target=guard.serve, args=(listener, told))
         thread.start()
         try:

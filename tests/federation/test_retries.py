@@ -164,9 +164,7 @@ def test_a_buffer_of_which_one_left_is_given_up_and_its_updates_are_not_summed_a
         patience=0.0,
         arrival=20.0,
     )
-    BufferedAverage(terms, buffer=3, observe=place.reports.append).start(
-        place.grid, initial(), num_rounds=2, timeout=20
-    )
+    BufferedAverage(terms, place.reports.append, buffer=3).start(place.grid, initial(), num_rounds=2, timeout=20)
     assert [report.verified for report in place.reports].count(True) == 2
     assert not place.reports[0].verified
     assert watch.updates[3][0].tolist() not in watch.differences()

@@ -13,6 +13,7 @@ from torch import nn
 
 from lrdp.accounting import Budget, Training
 from lrdp.federation import (
+    CommonRules,
     Consortium,
     InProcessGrid,
     Node,
@@ -109,7 +110,7 @@ def world(
     """``count`` hospitals, all present; ``before`` and ``after`` may alter or lose messages."""
     names = hospitals(count)
     given = {**dict.fromkeys(names, TRAINING), **(trainings or {})}
-    found(folder / "consortium", given, min_roster=min_roster, scheme=scheme)
+    found(folder / "consortium", given, min_roster=min_roster, rules=CommonRules(scheme=scheme))
     return reopened(folder, count, before=before, after=after)
 
 

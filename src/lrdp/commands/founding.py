@@ -6,7 +6,7 @@ import shutil
 from importlib.resources import files as resources
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,9 +14,13 @@ from lrdp import files
 from lrdp.accounting import Budget, Training
 from lrdp.commands.init import RECOMMENDED_SAMPLING, CountingOption, MechanismOption, recipe
 from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.pilot_compose import compose_files
 from lrdp.errors import InvalidInput
 from lrdp.integrity import FEWEST, keys
 from lrdp.ledger import Scheme
+
+if TYPE_CHECKING:
+    from lrdp.federation import CommonRules
 
 _TASK: Final = "pilot_task"
 
@@ -49,7 +53,7 @@ def found(
     ] = Scheme.SKETCH,
     as_json: AsJson = False,
 ) -> None:
-    """Found a consortium for a pilot: keys, a signed registry, policies with open budgets, and a task to fill in.
+    """Found a consortium for a pilot: keys, a signed registry, policies with open budgets, a task and compose files.
 
     Here one person holds all keys. In production nobody does: each hospital, the server and the office make their own.
 
@@ -60,8 +64,10 @@ def found(
         dataset_size=dataset_size, batch_size=batch_size, rounds=rounds, local_steps=local_steps, budget=budget
     )
     _require_names(names, min_roster)
-    rules: dict[str, Any] = {"unit": unit, "min_roster": min_roster, "scheme": scheme}
-    made = _founded(folder, dict.fromkeys(names, training), rules | {"recipe": recipe(mechanism, accountant)})
+    from lrdp.federation import CommonRules
+
+    rules = CommonRules(unit=unit, scheme=scheme, recipe=recipe(mechanism, accountant))
+    made = _founded(folder, dict.fromkeys(names, training), min_roster, rules)
     say("For a pilot: one person holds all keys. In production each hospital, server and office make their own.")
     say(f"Fill in {folder / 'code' / f'{_TASK}.py'}: what is trained, and how the records are read.")
     say("Then, for each hospital:")
@@ -72,6 +78,7 @@ def found(
             f"--socket {home / 'guard.sock'}"
         )
     say(f"and a SuperNode beside each; the server's keys and registry are in {folder / 'server'}: docs/deployment.md.")
+    say(f"Or all of it in containers: {folder / 'compose' / 'pilot.yaml'} says what has to be beside it.")
     print_record({**made, "clients": names}, as_json)
 
 
@@ -90,7 +97,9 @@ def _require_names(names: list[str], min_roster: int | None) -> None:
         )
 
 
-def _founded(folder: Path, trainings: dict[str, Training], rules: dict[str, Any]) -> dict[str, str]:
+def _founded(
+    folder: Path, trainings: dict[str, Training], min_roster: int | None, rules: CommonRules
+) -> dict[str, str]:
     """Made beside the folder, and moved there as a whole: what is cut short leaves nothing that looks founded."""
     from lrdp.federation import found as founded
 
@@ -102,10 +111,13 @@ def _founded(folder: Path, trainings: dict[str, Training], rules: dict[str, Any]
     except OSError as problem:
         raise InvalidInput(f"{folder} cannot be made: {problem.strerror}.") from None
     try:
-        made = founded(unfinished, trainings, **rules, task=f"{_TASK}:task")
+        made = founded(unfinished, trainings, min_roster=min_roster, task=f"{_TASK}:task", rules=rules)
         (unfinished / "code").mkdir()
         stub = resources("lrdp.commands").joinpath(f"{_TASK}.txt").read_bytes()
         files.write_new(unfinished / "code" / f"{_TASK}.py", stub, files.PUBLIC)
+        (unfinished / "compose").mkdir()
+        for name, text in compose_files(list(trainings)).items():
+            files.write_new(unfinished / "compose" / name, text.encode(), files.PUBLIC)
         registry = made.registry().digest.hex()
         unfinished.rename(folder)
     except OSError as problem:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import stat
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lrdp.commands.guard_log import GUARD_LOG, Show, log_to, shown
 from lrdp.commands.output import say
 from lrdp.commands.settings import Settings, read_settings
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
-from lrdp.screen import visible
 
 if TYPE_CHECKING:
-    from lrdp.federation.client.guard import Budgeted, Guard
+    from lrdp.federation.client.guard import Guard
+    from lrdp.federation.client.watching import Budgeted
 
-_LOG: Final = logging.getLogger("lrdp.guard")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-_FIELDS: Final = ("asked", "answered", "seconds", "client", "spent", "total", "socket", "unsent")
 
 
 def guard(
@@ -33,6 +28,13 @@ def guard(
     code: Annotated[Path | None, typer.Option(help="Folder of the policy's [task] (default: the policy's).")] = None,
     settings: Settings = None,
     group: Annotated[str | None, typer.Option(help="Group whose members may connect (default: nobody else).")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Loopback address for Prometheus, as in 127.0.0.1:9464; local users can read it.")
+    ] = None,
+    metrics_file: Annotated[
+        Path | None, typer.Option(help="The same as a file, for node_exporter's textfile collector: no network needed.")
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="Also append a line for each message to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log one JSON object per line on stdout.")] = False,
 ) -> None:
     """Hold the data, the keys and the budget, and answer what the server's app passes on, until stopped.
@@ -48,16 +50,16 @@ def guard(
     if policy.name != "policy.toml":
         raise InvalidInput(f"the policy must be a file policy.toml next to its ledger and keys, got {policy}.")
     given = {**read_settings(settings or []), "data": str(data.resolve())}
-    _log_to(as_json)
+    log_to(as_json, log)
     # The socket first: whoever connects meanwhile waits, and a path that is taken is found before torch is loaded.
-    with told_to_stop() as told, listening(socket, group) as listener:
-        made, budget = _opened(policy.resolve().parent, code, given)
-        _LOG.info(
+    with told_to_stop() as told, listening(socket, group) as listener, shown(metrics, metrics_file) as show:
+        made, budget = _opened(policy.resolve().parent, code, given, show)
+        GUARD_LOG.info(
             f"guarding {budget.client}: ε {AtMost(budget.spent):.2f} of {budget.total} spent, socket {socket}",
             extra={"client": budget.client, "spent": budget.spent, "total": budget.total, "socket": str(socket)},
         )
         if budget.unsent:
-            _LOG.info(
+            GUARD_LOG.info(
                 f"{budget.unsent} paid replies were not fetched before: whoever asks again gets them, at no cost",
                 extra={"unsent": budget.unsent},
             )
@@ -65,53 +67,27 @@ def guard(
     say("Stopped: nothing is open.")
 
 
-def _opened(folder: Path, code: Path | None, settings: dict[str, Any]) -> tuple[Guard, Budgeted]:
+def _opened(folder: Path, code: Path | None, settings: dict[str, Any], show: Show) -> tuple[Guard, Budgeted]:
     from lrdp.federation.client.guard import Guard, Ward, inspected
     from lrdp.federation.client.home import ClientHome
     from lrdp.federation.client.local_task import prepare_process
     from lrdp.federation.client.participant import Participant
     from lrdp.federation.client.trusted import trusted_task
+    from lrdp.federation.client.watching import GuardWatch
 
     home = ClientHome(folder=folder)
     task = trusted_task(home.policy(), code or folder)
     prepare_process(task)
     bench, budget = inspected(Ward(home=home, task=task, settings=settings))
     _warn_of_open_folder(folder)
-    return Guard(home, Participant(home, bench)), budget
+    participant = Participant(home, bench)
+    return Guard(home, participant, GuardWatch(home, participant, show)), budget
 
 
 def _warn_of_open_folder(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & _OTHERS:
-        _LOG.warning(
+        GUARD_LOG.warning(
             "%s can be entered by other users (mode %o): close it with chmod 700; run the SuperNode as another user.",
             *(folder, mode),
         )
-
-
-def _log_to(as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stdout if as_json else sys.stderr)
-    handler.setFormatter(_JsonLines() if as_json else _Lines("%(message)s"))
-    logger = logging.getLogger("lrdp")
-    logger.handlers[:] = [handler]
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
-
-
-class _Lines(logging.Formatter):
-    """For people: what a peer sent is made visible, and a traceback keeps its lines."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 — logging's name
-        return visible(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802
-        return "\n".join(map(visible, super().formatException(ei).split("\n")))
-
-
-class _JsonLines(logging.Formatter):
-    """What happened, as one object: its sentence, and its figures where it has some."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        figures = {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
-        line = {"time": record.created, "level": record.levelname.lower(), "message": record.getMessage(), **figures}
-        return json.dumps({**line, "process": os.getpid()})

@@ -69,25 +69,34 @@ def model_average(
 
     Example: lrdp model average average.safetensors server/model-1f00c3d2a4b5e697-0000[7-9].safetensors
     """
-    from lrdp.federation.wire.model_averages import Averaging, write_average
-    from lrdp.federation.wire.model_files import read_model
+    from lrdp.federation.wire.model_averages import Averaging
+    from lrdp.federation.wire.model_files import read_model, write_model
     from lrdp.federation.wire.requirements import require_torch
 
     require_torch()
     if out.exists() or out.suffix != ".safetensors":
         raise InvalidInput(f"{out} must be a new file that ends in .safetensors: nothing was written.")
     average = Averaging(rounds=len(models), decay=decay).of([read_model(path) for path in models])
-    write_average(out, average)
+    write_model(out, average)
     say(f"Wrote {out}.")
     print_record(_summary(average), as_json)
 
 
 @model_app.command("export")
 def model_export(
-    out: Annotated[Path, typer.Argument(help="The new file: .safetensors, or .pt for torch.load(weights_only=True).")],
+    out: Annotated[
+        Path, typer.Argument(help="The new file: .safetensors, .pt for torch.load(weights_only=True), or .onnx.")
+    ],
     path: Annotated[Path | None, typer.Option("--model", help="A model file of a server.")] = None,
     client: Annotated[
         Path | None, typer.Option(help="A client's folder: the model that it verified last itself.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="For .onnx: the model's code, MODULE:NAME of a task or model.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="For .onnx: one record's input, as 4, 1x28x28 or int64:128; one for each."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -100,17 +109,32 @@ def model_export(
     from lrdp.federation.local.exporting import export, verified_by
 
     kept = verified_by(client) if client is not None else _read(path or Path())
-    export(kept, out)
+    if out.suffix == ".onnx" and not out.exists() and task and inputs:
+        _to_onnx(kept, out, task, inputs)
+    else:
+        export(kept, out)
     say(f"Wrote {out}.")
     print_record(_summary(kept), as_json)
 
 
+def _to_onnx(kept: AnyModel, out: Path, task: str, inputs: list[str]) -> None:
+    from lrdp.federation.client.local_task import LocalTask
+    from lrdp.federation.local.onnx_files import ModelInput, write_onnx
+    from lrdp.training import Task, loading
+
+    forms = [ModelInput.read(each) for each in inputs]
+    named = loading.load(task, Task, LocalTask)
+    model = named.model if isinstance(named, Task) else named.model() if isinstance(named, LocalTask) else named
+    write_onnx(out, kept, model, forms)
+
+
 def _read(path: Path) -> AnyModel:
+    from lrdp.federation.local.onnx_files import read_onnx
     from lrdp.federation.wire.model_averages import read_kept
     from lrdp.federation.wire.requirements import require_torch
 
     require_torch()
-    return read_kept(path)
+    return read_onnx(path) if path.suffix == ".onnx" else read_kept(path)
 
 
 def _summary(kept: AnyModel) -> dict[str, Any]:

@@ -103,10 +103,12 @@ class _AttemptWatch:
     reports: list[RoundReport] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
 
-    def evaluate(self, attempt: int, parameters: Parameters) -> None:
+    def evaluate(self, _attempt: int, parameters: Parameters) -> None:
         self.accuracies.append(digits.accuracy(parameters))
-        if attempt:
-            self.observe(self._attempt(self.reports[-1]))
+
+    def report(self, report: RoundReport) -> None:
+        self.reports.append(report)
+        self.observe(self._attempt(report))
 
     def _attempt(self, report: RoundReport) -> Attempt:
         spending = {name: Spending.of(self.consortium, name) for name in self.story.names}
@@ -149,7 +151,7 @@ def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[st
         choose=story.choose,
     )
     cheats = () if story.cheated is None else (story.cheated,)
-    strategy = VerifiedAverage(terms, watch.reports.append, settle=Cheat(cheats))
+    strategy = VerifiedAverage(terms, watch.report, settle=Cheat(cheats))
     engine(
         Federation(
             strategy=strategy,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lrdp.federation.client.app import private_client_app
     from lrdp.federation.client.forwarding import guarded_client_app
     from lrdp.federation.client.local_task import LocalTask
-    from lrdp.federation.local.consortium import Consortium, found
+    from lrdp.federation.local.consortium import CommonRules, Consortium, found
     from lrdp.federation.local.in_process import InProcessGrid, Node
     from lrdp.federation.server.buffered import BufferedAverage
     from lrdp.federation.server.round_report import RoundReport
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BufferedAverage",
+    "CommonRules",
     "Consortium",
     "ExactRounds",
     "InProcessGrid",
@@ -46,6 +47,7 @@ __all__ = [
 
 _HOMES: Final = {
     "BufferedAverage": "server.buffered",
+    "CommonRules": "local.consortium",
     "Consortium": "local.consortium",
     "ExactRounds": "server.schemes",
     "InProcessGrid": "local.in_process",

@@ -24,7 +24,7 @@ def buffered(place: World, buffer: int = 3) -> BufferedAverage:
         min_roster=3,
         arrival=0.5,
     )
-    return BufferedAverage(terms, buffer=buffer, observe=place.reports.append)
+    return BufferedAverage(terms, place.reports.append, buffer=buffer)
 
 
 def test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was(tmp_path: Path) -> None:

@@ -187,11 +187,11 @@ def test_a_buffer_that_waits_is_not_trained_again_after_the_servers_death(tmp_pa
             raise Killed
 
     with pytest.raises(Killed):
-        BufferedAverage(terms, buffer=3, observe=dies).start(place.grid, initial(), num_rounds=4, timeout=5)
+        BufferedAverage(terms, dies, buffer=3).start(place.grid, initial(), num_rounds=4, timeout=5)
     before = sum(charges(place))
     waiting = read_state(place.consortium.server_folder).progress.waiting  # type: ignore[union-attr]
     assert waiting
-    BufferedAverage(terms, buffer=3, observe=place.reports.append).start(place.grid, num_rounds=4, timeout=5)
+    BufferedAverage(terms, place.reports.append, buffer=3).start(place.grid, num_rounds=4, timeout=5)
     assert place.audit().rounds == 4
     assert len(receipts_files(place)) == 1
     # 2 buffers of 3 are left; of their 6 updates those that waited were paid for before, and one may wait at the end.
@@ -213,7 +213,7 @@ def test_a_buffer_whose_sum_was_shown_is_tried_again_as_it_was_after_the_servers
         with pytest.raises(Killed):
             BufferedAverage(terms, buffer=3).start(place.grid, initial(), num_rounds=1, timeout=5)
     assert len(watch.sums) == 1
-    BufferedAverage(terms, buffer=3, observe=place.reports.append).start(place.grid, num_rounds=1, timeout=5)
+    BufferedAverage(terms, place.reports.append, buffer=3).start(place.grid, num_rounds=1, timeout=5)
     assert [report.verified for report in place.reports] == [True]
     first, second = watch.sums.values()
     assert first.tolist() == second.tolist()

@@ -16,7 +16,7 @@ from federation.worlds import World, world
 from lrdp.cli import app
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
 from lrdp.federation.wire.model_averages import AveragedModel, Averaging, read_kept
-from lrdp.federation.wire.model_files import KeptModel, read_model
+from lrdp.federation.wire.model_files import KeptModel, read_model, write_model
 from lrdp.integrity import MODEL, model_hash
 
 DECAY = 0.6
@@ -104,7 +104,7 @@ def forged(place: World, path: Path, **changes: str) -> Path:
     """The server's average with other words, or with other parameters under the right hash for them."""
     kept = read_kept(average(place))
     assert isinstance(kept, AveragedModel)
-    kept.write(path)
+    write_model(path, kept)
     about = {
         "session": kept.session,
         "layout": kept.layout.described.hex(),
@@ -148,14 +148,15 @@ def test_a_subset_of_the_models_under_the_same_words_is_refused(place: World, tm
     two = Averaging(rounds=2, decay=DECAY).of([read_model(path) for path in models(place)])
     whole = read_kept(average(place))
     path = tmp_path / "lie.safetensors"
-    AveragedModel(
+    lie = AveragedModel(
         session=two.session,
         decay=DECAY,
         places=whole.places,
         digest=two.digest,
         layout=two.layout,
         vector=two.vector,
-    ).write(path)
+    )
+    write_model(path, lie)
     with pytest.raises(NotVerified, match="not the average that it says"):
         called("verify", path, "--pin", pin(place), "--receipts", place.consortium.server_folder)
 

@@ -20,10 +20,11 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.local_task import LocalTask, Workbench
 from lrdp.federation.client.masking import most_vectors
 from lrdp.federation.client.participant import Participant
+from lrdp.federation.client.watching import Attended, Budgeted, Watch
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Decline, read_message, to_frame, word_of
 from lrdp.federation.wire.sockets import receive, send
-from lrdp.ledger import Policy, tighter
+from lrdp.ledger import Policy
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a peer may take to hand in a message, and to fetch its answer: it is on this machine."""
@@ -37,16 +38,6 @@ class Ward:
     home: ClientHome
     task: LocalTask
     settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budgeted:
-    """Whose budget it is, how much of it is spent, and how many paid replies were never fetched."""
-
-    client: str
-    spent: float
-    total: float
-    unsent: int = 0
 
 
 def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
@@ -68,10 +59,7 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
         )
     if identity.name != policy.identity.client:
         raise InvalidInput(f"the keys are those of {identity.name}, the policy is for {policy.identity.client}.")
-    with closing(ward.home.ledger()) as ledger:
-        total = tighter(ledger.books.budget, policy.budget.total).epsilon
-        spent, unsent = ledger.answer().guaranteed.epsilon, len(ledger.unsent())
-        budgeted = Budgeted(client=identity.name, spent=spent, total=total, unsent=unsent)
+    budgeted = Budgeted.of(ward.home)
     bench = Workbench(ward.task, ward.settings)
     _rehearse(bench, policy)
     return bench, budgeted
@@ -95,8 +83,10 @@ def _rehearse(bench: Workbench, policy: Policy) -> None:
 class Guard:
     """Answers one message per connection, one at a time, and goes on whatever it is sent."""
 
-    def __init__(self, home: ClientHome, participant: Participant, patience: float = PATIENCE_SECONDS) -> None:
-        self._home, self._participant, self._patience = home, participant, patience
+    def __init__(
+        self, home: ClientHome, participant: Participant, watch: Watch, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        self._home, self._participant, self._watch, self._patience = home, participant, watch, patience
         self._most = most_vectors(home.policy())
 
     def serve(self, listener: socket.socket, told: socket.socket) -> None:
@@ -128,8 +118,14 @@ class Guard:
             # The answer is paid for and kept: whoever asks again gets the same bytes.
             _LOG.warning("the peer did not take its answer: %s", problem)
         seconds = round(time.monotonic() - started, 3)
-        asked, answered = _kind(given), _outcome(reply)
-        _LOG.info("%s → %s", asked, answered, extra={"asked": asked, "answered": answered, "seconds": seconds})
+        self._tell(Attended(asked=_kind(given), answered=_outcome(reply), seconds=seconds))
+
+    def _tell(self, attended: Attended) -> None:
+        """After the answer has left, so that nobody waits for it; what is wrong with a log ends no guard."""
+        try:
+            self._watch(attended)
+        except Exception:  # noqa: BLE001 — a full disk, books that cannot be read: the next message is refused for that
+            _LOG.exception("%s → %s, of which no more could be said", attended.asked, attended.answered)
 
     def _largest(self) -> int:
         """Of the policy as it is now; where it cannot be read, the last one counts, and the message is refused."""

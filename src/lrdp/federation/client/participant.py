@@ -102,6 +102,11 @@ class Participant:
             _LOG.exception("a message to %s failed; %s", self._home.folder.name, _OWN)
             return self._declined(problem, "failed", accept)
 
+    def verified_rounds(self) -> int | None:
+        """How many rounds of the session that it is in this client has verified; None where it is in none."""
+        state = self._standing.load(self._home.identity())
+        return None if state is None else last_verified(state).position.round
+
     def _question(self, given: Frame) -> Question:
         policy = self._home.policy()
         self._bench.set_up(policy)

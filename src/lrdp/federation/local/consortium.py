@@ -65,21 +65,34 @@ class Consortium:
         return read_registry(files.read(self.registry_file, MOST_CARD_CHARACTERS).decode("ascii", "replace"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class CommonRules:
+    """What all policies of a consortium have in common: whom they protect, what a server may see, and their step.
+
+    Unlike with `lrdp found`, batches are of fixed size unless told otherwise: a simulation may then order any step that
+    the policies allow.
+    """
+
+    unit: str = "record"
+    scheme: Scheme = Scheme.SKETCH
+    recipe: PolicyRecipe = FIXED_SIZE
+
+
+USUAL_RULES: Final = CommonRules()
+
+
 def found(
     folder: Path,
     trainings: Mapping[str, Training],
     *,
-    unit: str = "record",
     min_roster: int | None = None,
-    scheme: Scheme = Scheme.SKETCH,
     task: str = "",
-    recipe: PolicyRecipe = FIXED_SIZE,
+    rules: CommonRules = USUAL_RULES,
 ) -> Consortium:
     """Keys for everybody, a signed registry, and for each client a policy and an open budget of its own.
 
-    Every policy pins registry and server, a least roster, a majority of the registry unless it is given, and what a
-    server may see of updates. ``task`` is what a guard trains, as in ``"package.module:name"``. Unlike `lrdp found`,
-    batches are of fixed size unless told otherwise: a simulation may then order any step that the policies allow.
+    Every policy pins registry and server, and a least roster, a majority of the registry unless it is given. ``task``
+    is what a guard trains, as in ``"package.module:name"``.
     """
     consortium = Consortium(folder=folder)
     identities = {name: new_identity(name) for name in trainings}
@@ -90,11 +103,11 @@ def found(
     keys.save(server, consortium.server_folder / "identity.pem")
     record = json.dumps(registry_record(registry), indent=1) + "\n"
     files.replace(consortium.registry_file, record.encode(), files.PUBLIC)
-    rule = pinned(consortium, registry, min_roster, scheme)
-    holders = {name: PolicyIdentity(client=name, unit=unit, max_rows_per_unit=1) for name in trainings}
+    peers = pinned(consortium, registry, min_roster, rules.scheme)
+    holders = {name: PolicyIdentity(client=name, unit=rules.unit, max_rows_per_unit=1) for name in trainings}
     # Those with the same training are calibrated once.
     alike = {training: name for name, training in trainings.items()}
-    drafts = {training: draft(holders[name], training, rule, recipe) for training, name in alike.items()}
+    drafts = {training: draft(holders[name], training, peers, rules.recipe) for training, name in alike.items()}
     for name, training in trainings.items():
         enrol(consortium.client(name), replace(drafts[training], holder=holders[name]), task)
         keys.save(identities[name], consortium.client(name).identity_file)

@@ -16,7 +16,7 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
-from lrdp.federation.wire.model_files import AnyModel, KeptModel, ModelPlace
+from lrdp.federation.wire.model_files import AnyModel, KeptModel, ModelPlace, write_model
 from lrdp.federation.wire.questions import Hello, read_message
 from lrdp.integrity import Session, Verdict, history
 
@@ -69,8 +69,8 @@ def export(kept: AnyModel, path: Path) -> None:
         raise InvalidInput(f"{path} exists: nothing was written, so name another file.")
     if path.suffix not in _FORMATS:
         raise InvalidInput(
-            f"{path} must end in {' or '.join(_FORMATS)}: other formats, as ONNX, need the model's code as well, so "
-            f"export to .pt, load that into your module, and use torch.onnx.export; nothing was written."
+            f"{path} must end in {' or '.join(_FORMATS)}, or in .onnx with --task and --input, because that needs the "
+            f"model's code as well; nothing was written."
         )
     _FORMATS[path.suffix](path, kept)
 
@@ -86,11 +86,7 @@ def _write_torch(path: Path, kept: AnyModel) -> None:
         raise InvalidInput(f"the model cannot be written to {path}: {problem.strerror}.") from None
 
 
-def _write_safetensors(path: Path, kept: AnyModel) -> None:
-    kept.write(path)
-
-
 _FORMATS: Final[Mapping[str, Callable[[Path, AnyModel], None]]] = {
-    ".safetensors": _write_safetensors,
+    ".safetensors": write_model,
     ".pt": _write_torch,
 }

@@ -24,7 +24,7 @@ from lrdp.federation.server.nodes import SILENT
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened
 from lrdp.federation.server.rotating import Rotating
-from lrdp.federation.server.round_report import Observe, RoundReport, silence
+from lrdp.federation.server.round_report import Observe, RoundReport
 from lrdp.federation.server.run_result import (
     REPLY_SECONDS,
     Judge,
@@ -42,9 +42,9 @@ _POLL_SECONDS: Final = 0.2
 
 
 class BufferedAverage:
-    """``buffer`` updates make a step; how stale each was is in the reports."""
+    """``buffer`` updates make a step; how stale each was is in the reports, of which ``observers`` are told."""
 
-    def __init__(self, terms: Terms, *, buffer: int, observe: Observe = silence, **options: Any) -> None:
+    def __init__(self, terms: Terms, *observers: Observe, buffer: int, **options: Any) -> None:
         refuse_options("BufferedAverage", options)
         limits.whole("buffer", buffer, 3, "of two, each could subtract itself from the sum")
         if terms.scheme.masks:
@@ -53,7 +53,7 @@ class BufferedAverage:
                 "all, so whoever leaves a buffer would spoil it for everybody in it, and those who are slow are whom a "
                 "buffer is for. Use VerifiedAverage, or SketchRounds; nothing was started."
             )
-        self._terms, self._buffer, self._observe = terms, buffer, observe
+        self._terms, self._buffer, self._observers = terms, buffer, observers
 
     def start(
         self,
@@ -89,9 +89,9 @@ class BufferedAverage:
             return
         began = time.monotonic()
         report = workshop.step(full)
-        self._observe(report)
         public = _record(result, judge, report) if report.verified else {}
-        told(judge.coordinator, replace(report, seconds=round(time.monotonic() - began, 3), metrics=public))
+        seconds = round(time.monotonic() - began, 3)
+        told(judge.coordinator, self._observers, replace(report, seconds=seconds, metrics=public))
 
 
 class Workshop:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lrdp.federation.wire.layout import Layout
-from lrdp.federation.wire.model_averages import AveragedModel, Averaging, write_average
+from lrdp.federation.wire.model_averages import AveragedModel, Averaging
 from lrdp.federation.wire.model_files import KeptModel, model_name, read_model, write_model
 from lrdp.integrity import Model, Position, Session
 
@@ -67,5 +67,5 @@ class ModelShelf:
             return None
         there = [number for number in self._averaged(last) if self.path(number).exists()]
         average = self._keeping.average.of([self.take(number) for number in there])
-        write_average(self._folder / f"average-{self._name[:16]}-{last:05}.safetensors", average)
+        write_model(self._folder / f"average-{self._name[:16]}-{last:05}.safetensors", average)
         return average

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Final
 
 from lrdp.figures import AtMost
 from lrdp.screen import visible
+
+_LOG: Final = logging.getLogger("lrdp.server")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,13 @@ class RoundReport:
 
 
 Observe = Callable[[RoundReport], None]
+"""Is told of each attempt, once it is over and on disk; of public values alone."""
 
 
-def silence(_report: RoundReport) -> None:
-    """Nobody watches."""
+def tell(observers: Sequence[Observe], report: RoundReport) -> None:
+    """All of them, each for itself: one that raises is logged, and neither the round nor the others know of it."""
+    for observe in observers:
+        try:
+            observe(report)
+        except Exception:  # noqa: BLE001 — whatever a dashboard's client raises, the round stands
+            _LOG.exception("an observer failed, and goes on with the next round; the round stands")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,7 @@ from flwr.serverapp.strategy import Result
 from lrdp.errors import LrdpError, NoVerifiedRound
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
-from lrdp.federation.server.round_report import RoundReport
+from lrdp.federation.server.round_report import Observe, RoundReport, tell
 from lrdp.federation.server.terms import EvaluateFunction, Score, as_arrays, as_record
 
 REPLY_SECONDS: Final = 1800.0
@@ -59,10 +60,11 @@ def public_metrics(found: MetricRecord | None) -> dict[str, float]:
     return {name: value for name, value in (found or {}).items() if isinstance(value, int | float)}
 
 
-def told(coordinator: Coordinator, report: RoundReport) -> None:
-    """One line in Flower's log, which `flwr run --stream` shows, and one in ``rounds.jsonl``."""
+def told(coordinator: Coordinator, observers: Sequence[Observe], report: RoundReport) -> None:
+    """One line in Flower's log, which `flwr run --stream` shows, and one in ``rounds.jsonl``; then whoever watches."""
     _FLOWER_LOG.info(report.line)
     coordinator.archive.append_report(report)
+    tell(observers, report)
 
 
 def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> RunResult:

@@ -27,7 +27,7 @@ from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.rotating import Rotating
-from lrdp.federation.server.round_report import Observe, RoundReport, silence
+from lrdp.federation.server.round_report import Observe, RoundReport
 from lrdp.federation.server.run_result import REPLY_SECONDS, Judge, RunEnded, RunResult, closed, public_metrics, told
 from lrdp.federation.server.settling import Settle, gathered, settled
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
@@ -58,13 +58,14 @@ class _Run:
 class VerifiedAverage(Strategy):
     """The uniform average of noised updates, in rounds that every participant verifies.
 
+    ``observers`` are told of each attempt when it is over: `lrdp.federation.server.observers` has some for dashboards.
     ``settle`` is what is done with the updates of a round. Flower's ``options`` for other strategies are refused, each
     with its reason or what to use instead.
     """
 
-    def __init__(self, terms: Terms, observe: Observe = silence, *, settle: Settle = settled, **options: Any) -> None:
+    def __init__(self, terms: Terms, *observers: Observe, settle: Settle = settled, **options: Any) -> None:
         refuse_options("VerifiedAverage", options)
-        self._terms, self._observe, self._settle = terms, observe, settle
+        self._terms, self._observers, self._settle = terms, observers, settle
         self._running: _Run | None = None
         self._asked: list[Message] = []
         self._declined: dict[str, str] = {}
@@ -82,12 +83,12 @@ class VerifiedAverage(Strategy):
         return self._run.coordinator
 
     @classmethod
-    def resume(cls, folder: Path, observe: Observe = silence) -> VerifiedAverage:
+    def resume(cls, folder: Path, *observers: Observe) -> VerifiedAverage:
         """The session in a server's folder, with its key, registry and order: ``start(grid)`` goes on in it.
 
         The same script with the same folder goes on as well. For other terms, replace some of ``terms_of(folder)``.
         """
-        return cls(terms_of(folder), observe)
+        return cls(terms_of(folder), *observers)
 
     def start(  # noqa: PLR0913 — Flower's own signature
         self,
@@ -142,7 +143,7 @@ class VerifiedAverage(Strategy):
         judged = judge(number, result.arrays, verified=self._report.verified)
         _put(result.evaluate_metrics_serverapp, number, judged)
         seconds, public = round(time.monotonic() - began, 3), public_metrics(judged)
-        told(self.coordinator, replace(self._report, seconds=seconds, metrics=public))
+        told(self.coordinator, self._observers, replace(self._report, seconds=seconds, metrics=public))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -191,7 +192,6 @@ class VerifiedAverage(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Admit what holds, publish the sum, gather the tags; the model moves only if all are there."""
         self._report = report = self._settled(replies)
-        self._observe(report)
         metrics = MetricRecord({"participants": len(report.participants), "declined": len(report.declined)})
         return as_arrays(self.coordinator) if report.verified else None, metrics
 

@@ -26,7 +26,6 @@ from lrdp.federation.wire.model_files import (
     model_name,
     read_model,
     read_tensors,
-    write_tensors,
 )
 from lrdp.integrity import MODEL, Model, Verdict, model_hash
 from lrdp.version import __version__
@@ -115,6 +114,12 @@ class AveragedModel:
         """The rounds that went in, and the rule."""
         return {"average_of_rounds": [place.round for place in self.places], "decay": self.decay}
 
+    @property
+    def marks(self) -> Mapping[str, str]:
+        """Each model that went in, and the rule."""
+        places = " ".join(f"{each.round}:{each.tip}:{each.digest}" for each in self.places)
+        return {_DECAY: repr(self.decay), "places": places}
+
     def check_made_of(self, folder: Path) -> None:
         """Make it again, to the bit, from a server's files of the same rounds.
 
@@ -133,20 +138,14 @@ class AveragedModel:
                 Verdict.MODEL_MISMATCH,
             )
 
-    def write(self, path: Path) -> None:
-        """See ``write_average``."""
-        write_average(path, self)
-
-
-def write_average(path: Path, average: AveragedModel) -> None:
-    """Durable, and whole under its name or not there."""
-    places = " ".join(f"{each.round}:{each.tip}:{each.digest}" for each in average.places)
-    write_tensors(path, average, {_DECAY: repr(average.decay), "places": places})
-
 
 def read_kept(path: Path) -> AnyModel:
     """A model, or an average of some; raises InvalidInput for any other file."""
-    tensors = read_tensors(path)
+    return understood(read_tensors(path), path)
+
+
+def understood(tensors: ModelTensors, path: Path) -> AnyModel:
+    """What the tensors of a file are; raises InvalidInput where it does not say."""
     return _average(tensors, path) if _DECAY in tensors.about else kept_model(tensors, path)
 
 

@@ -49,11 +49,12 @@ class AnyModel(Protocol):
     def words(self) -> Mapping[str, object]:
         """Where it stands, for people."""
 
+    @property
+    def marks(self) -> Mapping[str, str]:
+        """The same, for its file's metadata."""
+
     def check_made_of(self, folder: Path) -> None:
         """Make it again from the models in a folder; raises NotVerified where that fails or gives another."""
-
-    def write(self, path: Path) -> None:
-        """Durable, and whole under its name or not there."""
 
 
 class ModelPlace(NamedTuple):
@@ -86,12 +87,13 @@ class KeptModel:
         """Its round, and the history up to it."""
         return {"round": self.round, "tip": self.tip}
 
+    @property
+    def marks(self) -> Mapping[str, str]:
+        """As in words."""
+        return {"round": str(self.round), "tip": self.tip}
+
     def check_made_of(self, folder: Path) -> None:
         """A round led to it: it is made of nothing else."""
-
-    def write(self, path: Path) -> None:
-        """See ``write_model``."""
-        write_model(path, self)
 
     @classmethod
     def at(cls, position: Position, layout: Layout, vector: Model, *, opened: Session) -> KeptModel:
@@ -111,21 +113,20 @@ def model_name(session: str, round_: int) -> str:
     return f"model-{session[:16]}-{round_:05}.safetensors"
 
 
-def write_model(path: Path, kept: KeptModel) -> None:
-    """Durable, and whole under its name or not there."""
-    write_tensors(path, kept, {"round": str(kept.round), "tip": kept.tip})
-
-
-def write_tensors(path: Path, kept: AnyModel, more: Mapping[str, str]) -> None:
-    """Parameters, with what they are and ``more`` in the metadata."""
-    about = {
-        "format": "pt",
+def metadata_of(kept: AnyModel) -> dict[str, str]:
+    """What a file of any format says of its model."""
+    return {
         "lrdp": kept.version,
         "session": kept.session,
         "model": kept.digest,
         "layout": kept.layout.described.hex(),
-        **more,
+        **kept.marks,
     }
+
+
+def write_model(path: Path, kept: AnyModel) -> None:
+    """Durable, and whole under its name or not there."""
+    about = {"format": "pt", **metadata_of(kept)}
     try:
         files.replace(path, save(kept.layout.arrays(kept.vector), about), files.OWNER_ONLY)
     except OSError as problem:
@@ -163,7 +164,7 @@ class ModelTensors:
 
 
 def read_tensors(path: Path) -> ModelTensors:
-    """What ``write_tensors`` wrote; raises InvalidInput for any other file, and for parameters that were changed."""
+    """What ``write_model`` wrote; raises InvalidInput for any other file, and for parameters that were changed."""
     try:
         data = files.read(path, _MOST_BYTES)
         arrays, about = load(data), metadata(data)
@@ -171,13 +172,23 @@ def read_tensors(path: Path) -> ModelTensors:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
     except (SafetensorError, ValueError, KeyError) as problem:
         raise InvalidInput(f"{path} is no safetensors file, or is damaged: {problem}.") from None
+    return tensors_from(path, arrays, about)
+
+
+def tensors_from(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> ModelTensors:
+    """The parameters of a file with these arrays and this metadata; raises InvalidInput where they do not agree."""
     if not set(_KEYS) <= set(about):
         raise InvalidInput(f"{path} does not say which round of which session it is of: a server of lrdp writes that.")
-    layout = Layout.decode(_bytes(about["layout"]))
+    layout = layout_in(about)
     vector = _vector(arrays, layout, path)
     if (digest := model_hash(vector).hex()) != about["model"]:
         raise InvalidInput(f"{path} is damaged or was changed: its parameters hash to {digest}.")
     return ModelTensors(about=about, layout=layout, vector=vector)
+
+
+def layout_in(about: Mapping[str, str]) -> Layout:
+    """Which arrays of a file are the model's; raises InvalidInput where its metadata does not say."""
+    return Layout.decode(_bytes(about.get("layout", "")))
 
 
 def _vector(arrays: Mapping[str, np.ndarray], layout: Layout, path: Path) -> Model:
