@@ -26,11 +26,13 @@ from lrdp.accounting import (
     Adjacency,
     Budget,
     Calibrated,
+    Candidate,
     Filter,
     FilterAnswer,
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
     Fleet,
+    Frontier,
     FullBatchGaussian,
     Gaussian,
     Mechanism,
@@ -47,6 +49,7 @@ from lrdp.accounting import (
     SteadyAccountant,
     TaylorAccountant,
     Training,
+    TrainingAim,
     TruncatedPoissonGaussian,
     costliest_of,
     least_noise,
@@ -82,6 +85,8 @@ ORDERS, SLOTS = RenyiOrders(weights=WEIGHTS), ReservedSlots(slots=HISTORY)
 OPTION = Option(
     accountant=EXACT, mechanism=STEP, spent=SPENT, one_round=SPENT, rounds_affordable=3, rounds_at_equal_noise=3
 )
+AIM = TrainingAim(dataset_size=120, passes=8.0, rows=32, budget=BUDGET)
+CANDIDATE = Candidate(mechanism=STEP, accountant=EXACT, spent=SPENT, rounds=2, local_steps=3)
 FLEET = Fleet.from_histories([HISTORY], ADJACENCY)
 MODEL = ReceivedModel(digest="0" * 64, size=120, largest_weight=0.5)
 STATE = {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY}
@@ -160,6 +165,13 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(Option, {field.name: getattr(OPTION, field.name) for field in fields(Option)}),
     **specimen(Plan, {"training": TRAINING, "options": (OPTION,)}, at_equal_noise={"option": OPTION}),
     **specimen(options, {"training": TRAINING}),
+    **specimen(
+        TrainingAim,
+        {"dataset_size": 120, "passes": 8.0, "rows": 32, "budget": BUDGET, "least_steps": 16, "local_steps": 2},
+        schedule={"batch_size": 32},
+    ),
+    **specimen(Candidate, {field.name: getattr(CANDIDATE, field.name) for field in fields(Candidate)}),
+    **specimen(Frontier, {"aim": AIM, "searched": (CANDIDATE,), "finalists": (CANDIDATE,), "measures": (CANDIDATE,)}),
     **specimen(least_noise, {"mechanism": STEP, "steps": 100, "budget": BUDGET, "accountant": EXACT}),
     **specimen(most_rounds, {"mechanism": STEP, "steps_per_round": 3, "budget": BUDGET, "accountant": EXACT}),
     **specimen(
@@ -203,6 +215,7 @@ WITHOUT_FIGURES = {
 # For other rooms: constants, files and formats, and what is made of values that were checked when they were born.
 FOR_OTHER_ROOMS = {
     *("CLIP_HEADROOM", "FLEET_CHUNK", "MECHANISMS", "SPREAD", "checked_history", "readings", "recipes"),
+    *("LEAST_STEPS", "PlanTrial", "baselines", "calibrated", "finals", "kept", "trials"),
     *("FleetBooks", "FleetView", "Home", "Report", "Retries", "Scheme", "Store", "Summary", "VerifiedBooks"),
     *("LONGEST_HEAD", "LONGEST_LINE", "MOST_TOML_CHARACTERS", "REPORT_LABEL", "check_heads", "check_key_known"),
     "encode_mechanism",
@@ -341,7 +354,11 @@ def parameters() -> list[tuple[str, str]]:
 def is_allowed(name: str, parameter: str, valid: object, value: Any) -> bool:
     """The few values of another type that are right: no order, nothing charged so far, the NaN of a bound."""
     if value is None:
-        return (name, parameter) in {("PrivacySpent", "order"), ("Policy", "micro_batch")}
+        return (name, parameter) in {
+            ("PrivacySpent", "order"),
+            ("Policy", "micro_batch"),
+            ("TrainingAim", "local_steps"),
+        }
     if type(value) in (float, np.float64) and np.isnan(value):
         return parameter == "largest_weight" or (name, parameter) == ("PrivacySpent", "epsilon")
     return callable(valid) and callable(value)

@@ -220,8 +220,10 @@ LOCAL = {
 }
 
 REPORT = {
-    "plan_plot": ["commands/test_accounting"],
-    "plan_table": ["commands/test_accounting", "printed/test_accounting"],
+    "frontier_plot": ["commands/test_planning"],
+    "frontier_table": ["commands/test_planning", "printed/test_accounting"],
+    "plan_plot": ["commands/test_planning"],
+    "plan_table": ["commands/test_planning", "printed/test_accounting"],
     "run_table": ["printed/test_views", "test_screen"],
     "statement_pages": ["report/test_statement", "report/test_statement_in_a_browser", "printed/test_statements"],
     "statement_points": ["report/test_statement", "printed/test_statements"],

@@ -70,12 +70,13 @@ class TrainingAim:
     @property
     def batch_sizes(self) -> list[int]:
         """What is tried: by half-octaves from the rows of a pass to all records, and the last with enough steps."""
-        octaves = math.log(self.dataset_size / self.rows, _STRIDE)
-        tried = {round(self.rows * _STRIDE**step) for step in range(math.ceil(octaves))} | {self.dataset_size}
         local_steps = self.local_steps or math.ceil(self.least_steps / _MOST_ROUNDS)
         enough = -(-self.least_steps // local_steps) * local_steps
-        tried.add(min(self.dataset_size, int(self.passes * self.dataset_size / enough)))
-        return sorted(size for size in tried if self.rows <= size and self.schedule(size))
+        last = max(1, min(self.dataset_size, int(self.passes * self.dataset_size / enough * (1 + 1e-12))))
+        first = min(self.rows, last)
+        octaves = math.ceil(math.log(self.dataset_size / first, _STRIDE))
+        tried = {last, self.dataset_size, *(round(first * _STRIDE**step) for step in range(octaves))}
+        return sorted(size for size in tried if size <= self.dataset_size and self.schedule(size))
 
 
 class PlanTrial(NamedTuple):

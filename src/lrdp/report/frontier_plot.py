@@ -40,7 +40,7 @@ def _memory(axes: Any, frontier: Frontier) -> None:
         axes.plot([each.mechanism.rows], [noise], "o", color=colour, fillstyle="none", markersize=5)
         axes.plot([rows], [noise], "o", color=colour, markersize=4)
     best = frontier.recommended
-    axes.plot([rows], [best.noise_over_training], "*", color="black", markersize=14, label="recommended")
+    axes.plot([rows], [best.noise_over_training], "*", color="black", markersize=14)
     axes.set(xscale="log", yscale="log", xlabel="rows held at a time (hollow: the whole batch)")
     axes.set_ylabel("noise over training, σ/(B√T)")
     axes.grid(visible=True, which="major", linewidth=0.3)
@@ -54,12 +54,14 @@ def _time(axes: Any, frontier: Frontier) -> None:
     for name, points in by_kind.items():
         colour = colour_of(points[0].mechanism)
         places = [each.rows_computed for each in points]
-        axes.plot(places, [each.noise_over_training for each in points], "o-", color=colour, markersize=4, label=name)
+        noises, label = [each.noise_over_training for each in points], f"{name}, {points[0].accountant.name}"
+        axes.plot(places, noises, "o-", color=colour, markersize=4, label=label)
         for each in points[:: max(1, len(points) // _LABELS)]:
             place = (each.rows_computed, each.noise_over_training)
             axes.annotate(f" {each.mechanism.normaliser}", place, fontsize="x-small", color=colour)
     best = frontier.recommended
-    axes.plot([best.rows_computed], [best.noise_over_training], "*", color="black", markersize=14, label="recommended")
+    label = f"recommended, {best.accountant.name}"
+    axes.plot([best.rows_computed], [best.noise_over_training], "*", color="black", markersize=14, label=label)
     axes.set(xscale="log", yscale="log", xlabel="rows computed in all (written: the batch)")
     axes.grid(visible=True, which="major", linewidth=0.3)
     axes.legend(fontsize="small", frameon=False)

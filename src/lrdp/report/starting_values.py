@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lrdp.accounting import SizedGaussian
 
-_MOVE: Final = 1.5  # of a weight, by the noise of a whole training: geometric mean of six tasks, 1.46
+_MOVE: Final = 1.5  # of a weight, by the noise of a whole training: geometric mean of six tasks, 1.46 to 1.48
 _SPREAD: Final = 2.4  # one standard deviation between tasks, as a factor: 2.35
 _CLIP_NORM: Final = 1.0
 _STUDY: Final = "utility study, six tasks, 150 tuned rates at 60 steps"
