@@ -11,7 +11,7 @@ from torch import nn
 
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import InvalidInput, Unsupported
-from lrdp.training import PublicConstants, Sgd, TensorRecords
+from lrdp.training import AutomaticClipping, PublicConstants, Sgd, TensorRecords
 from lrdp.training.clipping import Lengths, coefficients, row_squares
 from lrdp.training.gradients import dense
 from lrdp.training.kernels import check_kernels, full_precision
@@ -316,3 +316,34 @@ def test_which_tensors_have_a_row_for_each_example_is_learnt_from_made_up_batche
     known.settle()
     assert known.among("place", [torch.zeros(5)], 3) == (False,)
     assert known.among("place", [torch.zeros(3)], 3) == (True,), "a private batch has left no trace"
+
+
+@given(st.floats(0.0, 1e30), st.floats(1e-6, 1e9), st.floats(1e-12, 1e6))
+def test_automatic_clipping_lengthens_what_is_short_and_never_beyond_the_bound(norm, clip_norm, gamma):
+    """By the formula in plain floats, up to 1024 times; the rounding's limit holds as for flat clipping."""
+    (found,) = coefficients(of([norm**2]), clip_norm, SINGLE, AutomaticClipping(gamma=gamma)).tolist()
+    longest = clip_target(clip_norm, SINGLE)
+    length = math.sqrt(norm**2)
+    wanted = min(longest / (length + gamma), 1024.0)
+    assert found == pytest.approx(wanted if wanted >= 2.0**-100 else 0.0, rel=1e-12)
+    assert found * length <= longest * (1 + 1e-15)
+    limited = coefficients(of([norm**2], [clip_norm**2]), clip_norm, SINGLE, AutomaticClipping(gamma=gamma))
+    assert float(limited) <= meeting_limit(1.0, SINGLE)
+
+
+def test_a_clipping_of_ones_own_cannot_get_round_the_bound():
+    class Everything:
+        def scales(self, norms, longest):
+            return torch.full_like(norms, 1e6)
+
+    found = coefficients(of([0.0, 4.0, 1e6, math.inf]), 1.0, SINGLE, Everything())
+    lengths = torch.tensor([0.0, 2.0, 1e3, 0.0], dtype=DOUBLE)
+    assert bool((found * lengths <= clip_target(1.0, SINGLE) * (1 + 1e-15)).all())
+    assert float(found[0]) == 1024.0
+    assert float(found[3]) == 0.0
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, math.nan, math.inf, "0.01"])
+def test_a_gamma_that_is_no_length_is_refused(gamma):
+    with pytest.raises(InvalidInput, match="gamma"):
+        AutomaticClipping(gamma=gamma)
