@@ -81,7 +81,6 @@ TRAINING = {
     "probes": ["training/test_checked", "training/test_gate"],
     "progress": ["training/test_inspection"],
     "records": ["training/test_data", "training/test_update"],
-    "replacement": ["training/test_inspection", "training/test_models"],
     "rounding": ["training/test_clipping", "training/test_adversary"],
     "schedules": ["training/test_inspection", "training/test_refusals"],
     "shapes": ["training/test_gate", "training/test_hostile"],

@@ -210,7 +210,7 @@ def test_the_bytes_of_an_order_and_of_a_layout_are_these() -> None:
         b"\x08order/v1" b"\x08\x03\0\0\0\0\0\0\0" b"\0" b"\0"
         b"\x08\0\0\0\0\0\0\xf8\x3f" b"\0" b"\0" b"\x08\x07correct"
     )  # fmt: skip
-    assert replace(order, normaliser=2.0).encode() == (
+    assert Order(steps=3, noise_multiplier=1.5, metrics=("correct",), normaliser=2.0).encode() == (
         b"\x08order/v2" b"\x08\x03\0\0\0\0\0\0\0" b"\0" b"\0"
         b"\x08\0\0\0\0\0\0\xf8\x3f" b"\0" b"\0" b"\x08\x07correct" b"\x08\0\0\0\0\0\0\0\x40"
     )  # fmt: skip
