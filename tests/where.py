@@ -74,7 +74,6 @@ TRAINING = {
     "looking": ["training/test_gate", "training/test_hostile"],
     "losses": ["training/test_idioms", "training/test_update"],
     "memory": ["training/test_inspection", "training/test_checked", "training/test_allocator"],
-    "optimisers": ["training/test_update", "training/test_idioms"],
     "padding": ["training/test_data"],
     "parts": ["training/test_idioms", "training/test_data"],
     "passes": ["training/test_gate", "training/test_update"],
