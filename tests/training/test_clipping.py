@@ -331,16 +331,14 @@ def test_automatic_clipping_lengthens_what_is_short_and_never_beyond_the_bound(n
     assert float(limited) <= meeting_limit(1.0, SINGLE)
 
 
-def test_a_clipping_of_ones_own_cannot_get_round_the_bound():
-    class Everything:
+def test_a_clipping_of_ones_own_is_refused_for_it_could_look_at_everybodys_lengths():
+    class ByTheLongest(AutomaticClipping):
         def scales(self, norms, longest):
-            return torch.full_like(norms, 1e6)
+            return longest / norms.max().expand(len(norms))
 
-    found = coefficients(of([0.0, 4.0, 1e6, math.inf]), 1.0, SINGLE, Everything())
-    lengths = torch.tensor([0.0, 2.0, 1e3, 0.0], dtype=DOUBLE)
-    assert bool((found * lengths <= clip_target(1.0, SINGLE) * (1 + 1e-15)).all())
-    assert float(found[0]) == 1024.0
-    assert float(found[3]) == 0.0
+    for own in (ByTheLongest(gamma=0.1), "automatic", None):
+        with pytest.raises(InvalidInput, match="tie records together"):
+            PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1), clipping=own)
 
 
 @pytest.mark.parametrize("gamma", [0.0, -1.0, math.nan, math.inf, "0.01"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from lrdp import limits
+from lrdp.errors import InvalidInput
 from lrdp.training.rounding import clip_target, inflation, meeting_limit
 
 _BLOCK = 2048
@@ -54,13 +54,6 @@ def _squared_norm(values: Tensor) -> Tensor:
     return norms.to(WIDE).square_()
 
 
-class Clipping(Protocol):
-    """A public choice of what becomes of gradients by their lengths."""
-
-    def scales(self, norms: Tensor, longest: float) -> Tensor:
-        """What gradients of these lengths are multiplied by, ``longest`` being what none may exceed afterwards."""
-
-
 @dataclass(frozen=True)
 class FlatClipping:
     """Shortened to the clip norm where they are longer, and else as they are: min(1, C/‖g‖).
@@ -70,6 +63,7 @@ class FlatClipping:
     """
 
     def scales(self, norms: Tensor, longest: float) -> Tensor:
+        """What gradients of these lengths are multiplied by, each by its own length alone."""
         return (longest / norms).clamp(max=1.0)
 
 
@@ -89,18 +83,29 @@ class AutomaticClipping:
         limits.keep(self, gamma=limits.positive("gamma", self.gamma, "without it a gradient of nothing has no length"))
 
     def scales(self, norms: Tensor, longest: float) -> Tensor:
+        """What gradients of these lengths are multiplied by, each by its own length alone."""
         return longest / (norms + self.gamma)
 
 
-FLAT = FlatClipping()
+Clipping = FlatClipping | AutomaticClipping
+"""A public choice of what becomes of gradients. Nobody's own: one that looked at all lengths would tie records."""
+FLAT: Clipping = FlatClipping()
+
+
+def check_clipping(given: object) -> None:
+    """Refuse what is none of these."""
+    if type(given) not in (FlatClipping, AutomaticClipping):
+        raise InvalidInput(
+            f"clipping must be FlatClipping() or AutomaticClipping(gamma=…), got {type(given).__name__}: one that "
+            f"looks at several gradients would tie records together."
+        )
 
 
 def coefficients(lengths: Lengths, clip_norm: float, dtype: torch.dtype, clipping: Clipping = FLAT) -> Tensor:
     """What each example's gradient is multiplied by: small enough for its norm and for its rounding.
 
     Guarantees: 0 for what is not finite, so that one such record contributes nothing instead of showing itself; and
-    for gradients with weights of type ``dtype`` the computed sum moves by at most ``clip_norm`` with one example,
-    whatever ``clipping`` says.
+    for gradients with weights of type ``dtype`` the computed sum moves by at most ``clip_norm`` with one example.
     """
     norms, roundings = lengths.squares.sqrt(), lengths.roundings.sqrt()
     longest = clip_target(clip_norm, dtype)

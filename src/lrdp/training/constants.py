@@ -9,7 +9,7 @@ import torch
 
 from lrdp import limits
 from lrdp.errors import InvalidInput
-from lrdp.training.clipping import FLAT, Clipping
+from lrdp.training.clipping import FLAT, Clipping, check_clipping
 from lrdp.training.memory import MemoryPlan, parse_bytes
 from lrdp.training.optimisers import Optimiser
 from lrdp.training.progress import Observe, silence
@@ -45,6 +45,7 @@ class PublicConstants:
             first_step=limits.whole("first_step", self.first_step, 0, "it counts steps already taken"),
             optimiser=as_optimiser(self.optimiser),
         )
+        check_clipping(self.clipping)
         if self.normaliser is not None:
             limits.keep(self, normaliser=_normaliser(self.normaliser))
         if not _LEAST_CLIP <= self.clip_norm <= _MOST_CLIP:
