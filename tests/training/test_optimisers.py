@@ -77,11 +77,11 @@ def test_moments_that_ran_away_are_not_handed_on():
 def test_one_step_of_adam_from_zero_is_the_sign_of_noise_and_later_ones_are_not():
     """What keeping moments mends: from zero, every element moves by the whole rate, whatever its size."""
     given = known(noise_only(constants={"optimiser": Adam(lr=0.1, eps=0.0, over_rounds=True)}))
-    update = unaccounted_private_update(fixed(), 1, given)
+    update = unaccounted_private_update(fixed(), 1, given, keys(noise=1))
     moved = vector(update.delta).abs()
-    torch.testing.assert_close(moved, torch.full_like(moved, 0.1), rtol=1e-5, atol=0)
-    for _ in range(6):
-        update = unaccounted_private_update(fixed(), 1, replace(given, moments=update.moments))
+    torch.testing.assert_close(moved, torch.full_like(moved, 0.1), rtol=1e-4, atol=0)
+    for number in range(6):
+        update = unaccounted_private_update(fixed(), 1, replace(given, moments=update.moments), keys(noise=2 + number))
     assert float(vector(update.delta).abs().mean()) < 0.07
 
 
@@ -108,7 +108,7 @@ def test_the_known_variance_of_the_noise_is_taken_off_and_a_share_of_it_is_the_f
 
 def test_adam_is_told_the_deviation_of_what_it_is_given():
     """A model that learns nothing: its second moment is the noise's variance, and with that taken off the floor."""
-    asked = {"optimiser": Adam(lr=0.1, betas=(0.0, 0.99), variance_floor=1e-4, over_rounds=True), "normaliser": 29.0}
+    asked = {"optimiser": Adam(lr=1e-6, betas=(0.0, 0.99), variance_floor=1e-4, over_rounds=True), "normaliser": 29.0}
     given = noise_only(constants=asked)
     moments = unaccounted_private_update(fixed(), 40, given).moments
     assert moments is not None

@@ -32,8 +32,8 @@ def test_filters_have_mean_nought_and_length_one_whatever_their_weights_are():
 def test_the_gate_takes_them_and_their_gradients_are_exact():
     model = standardise_weights(network())
     assert [type(layer) for layer in model[:3]] == [StandardisedConv2d, nn.ReLU, StandardisedConv2d]
-    batch = torch.randn(5, 2, 8, 8), torch.tensor([0, 1, 2, 1, 0])
-    assert_engine_is_exact(model, cross_entropy, batch, 5)
+    batch = torch.randn(5, 2, 8, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0])
+    assert_engine_is_exact(standardise_weights(network()).double(), cross_entropy, batch, 5)
     rows = [(torch.randn(2, 8, 8), number % 3) for number in range(30)]
     given = task(model=model, dataset=rows, loss=nn.functional.cross_entropy)
     assert check_gradients(fixed(batch=4, accounted=20), given).alone == ""

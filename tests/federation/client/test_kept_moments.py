@@ -12,8 +12,9 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from federation.worlds import World, hospitals, model, records, world
-from lrdp.federation import Consortium, InProcessGrid, Node, Order, private_client_app
+from federation.worlds import World, model, records, world
+from lrdp.federation import InProcessGrid, Node, Order, private_client_app
+from lrdp.federation.client import kept_moments
 from lrdp.federation.client.kept_moments import KeptMoments
 from lrdp.federation.wire.flower import from_message
 from lrdp.federation.wire.questions import Contributed, read_message
@@ -99,38 +100,37 @@ def app_of(place: World, **settings: Any) -> ClientApp:
     )
 
 
-def grid_of(place: World, optimiser: Any, after: Any) -> InProcessGrid:
-    app = app_of(place, optimiser=optimiser)
-    nodes = {1 + number: Node(app, {"partition-id": number}) for number in range(len(place.names))}
-    return InProcessGrid(nodes, after=after)
-
-
 def test_rounds_go_on_over_a_restart_and_a_reply_that_is_asked_for_again_is_the_same(tmp_path: Path) -> None:
-    sent: dict[Any, list[bytes]] = {}
-    losses = [True]
+    """After each reply the client is another process, which is asked the same once more."""
+    asked: list[Message] = []
+    again: list[bool] = []
+    taken: list[int] = []
+    place = world(tmp_path, 3)
+    file = place.consortium.client("hospital-0").standing / "moments"
 
-    def watch(message: Message) -> Message | None:
-        answer = read_message(from_message(message))
-        if isinstance(answer, Contributed):
-            sent.setdefault(message.metadata.src_node_id, []).append(answer.values)
-            if losses and message.metadata.src_node_id == 1:
-                losses.pop()
-                return None  # lost on its way: it is asked for again
+    def keep(message: Message) -> Message:
+        if message.metadata.dst_node_id == 1:
+            asked.append(message)
         return message
 
-    place = world(tmp_path, 3)
-    place.grid = grid_of(place, ADAM, watch)
-    place.run(1)
-    folder = Consortium(folder=tmp_path / "consortium").client("hospital-0").folder / "session"
-    first = (folder / "moments").read_bytes()
-    charged = [len(place.books(name).charges.states) for name in hospitals(3)]
-    assert len(sent[1]) > 1
-    assert len(set(sent[1])) == 1
-    assert charged == [1, 1, 1]
-    place.grid = grid_of(place, ADAM, watch)  # other processes
-    place.run(2)
-    assert (folder / "moments").read_bytes() != first
-    assert [report.verified for report in place.reports[-1:]] == [True]
+    def watch(message: Message) -> Message:
+        answer = read_message(from_message(message))
+        if isinstance(answer, Contributed) and message.metadata.src_node_id == 1:
+            kept = file.read_bytes()
+            taken.append(kept_moments._LABEL.decode(kept[4 : 4 + int.from_bytes(kept[:4], "big")])["taken"])
+            nodes[1] = Node(app_of(place, optimiser=ADAM), {"partition-id": 0})
+            second = read_message(from_message(nodes[1].app(asked[-1], place.grid.context_of(1))))
+            same_bytes = isinstance(second, Contributed) and second.values == answer.values
+            again.append(same_bytes and file.read_bytes() == kept)
+        return message
+
+    nodes = {1 + number: Node(app_of(place, optimiser=ADAM), {"partition-id": number}) for number in range(3)}
+    place.grid = InProcessGrid(nodes, before=keep, after=watch)
+    place.run(3)
+    assert [report.verified for report in place.reports] == [True] * 3
+    assert taken == [3, 6, 9]
+    assert again == [True] * 3
+    assert len(place.books("hospital-0").charges.states) == 3
 
 
 def test_no_public_constant_of_a_task_changes_what_a_round_costs(tmp_path: Path) -> None:
