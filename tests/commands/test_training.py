@@ -186,7 +186,7 @@ def test_what_flower_s_users_write_works_and_is_told_in_sentences(tried, name, s
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("instance", "write Sgd(lr=0.5, momentum=0.0, weight_decay=0.0)"),
+        ("instance", "write Sgd(lr=0.5, momentum=0.0, weight_decay=0.0, over_rounds=False)"),
         ("weighted", "divides by the labels of the whole batch"),
         ("averaged", "one value per example, shape"),
         ("own", "records hold float64 and the weights float32"),

@@ -186,6 +186,17 @@ def test_what_was_charged_for_units_needs_no_group_and_the_statement_says_whom_i
     assert "One record; a patient has at most 40 of them." in text(Statement(summary=rows))
 
 
+def test_books_that_clipped_rows_once_are_read_as_rows(tmp_path: Path) -> None:
+    """The ledger refuses such a change; an auditor reads books that anybody may have written."""
+    by_unit = World(folder=tmp_path, rules=policy(max_rows_per_unit='40\nclipped = "units"'))
+    with by_unit.create() as ledger:
+        ledger.charge(request())
+        books = ledger.books
+        assert summarize(books).group.epsilon == summarize(books).guaranteed.epsilon
+        books.policies.insert(0, books.policies[0]._replace(text=policy(max_rows_per_unit="40").text))
+        assert summarize(books).group.epsilon > 39 * summarize(books).guaranteed.epsilon
+
+
 def test_the_guess_rate_is_the_largest_of_all_tests() -> None:
     assert guess_rate(PrivacySpent(epsilon=0.0, delta=0.0)) == 0.5
     assert guess_rate(PrivacySpent(epsilon=0.0, delta=0.1)) == pytest.approx(0.55)

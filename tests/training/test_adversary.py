@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from lrdp.training import AutomaticClipping
 from training import before
 from training.adversary.forms import Form, forms
 from training.adversary.moves import Attack
@@ -31,6 +32,16 @@ def test_no_weights_or_records_move_the_computed_sum_by_more_than_the_clip_norm(
     found = search(FORMS[name], seed=1, budget=Budget(tries=70))
     assert found.largest <= 1.0, found.attack
     assert found.largest > 0.99  # an attack that fails is still clipped, not thrown away
+
+
+@every_form
+@pytest.mark.parametrize("gamma", [0.01, 1e-9])
+def test_automatic_clipping_keeps_the_clip_norm_whatever_weights_and_records_are_chosen(name, gamma):
+    """Short gradients are lengthened, by up to what is allowed, and what rounding did to them with them."""
+    target = partial(computed_sum, clipping=AutomaticClipping(gamma=gamma))
+    found = search(FORMS[name], seed=5, budget=Budget(tries=24), target=target)
+    assert found.largest <= 1.0, found.attack
+    assert found.largest > 0.5
 
 
 @pytest.mark.slow

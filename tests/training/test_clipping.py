@@ -11,7 +11,7 @@ from torch import nn
 
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.errors import InvalidInput, Unsupported
-from lrdp.training import PublicConstants, Sgd, TensorRecords
+from lrdp.training import AutomaticClipping, PublicConstants, Sgd, TensorRecords
 from lrdp.training.clipping import Lengths, coefficients, row_squares
 from lrdp.training.gradients import dense
 from lrdp.training.kernels import check_kernels, full_precision
@@ -316,3 +316,32 @@ def test_which_tensors_have_a_row_for_each_example_is_learnt_from_made_up_batche
     known.settle()
     assert known.among("place", [torch.zeros(5)], 3) == (False,)
     assert known.among("place", [torch.zeros(3)], 3) == (True,), "a private batch has left no trace"
+
+
+@given(st.floats(0.0, 1e30), st.floats(1e-6, 1e9), st.floats(1e-12, 1e6))
+def test_automatic_clipping_lengthens_what_is_short_and_never_beyond_the_bound(norm, clip_norm, gamma):
+    """By the formula in plain floats, up to 1024 times; the rounding's limit holds as for flat clipping."""
+    (found,) = coefficients(of([norm**2]), clip_norm, SINGLE, AutomaticClipping(gamma=gamma)).tolist()
+    longest = clip_target(clip_norm, SINGLE)
+    length = math.sqrt(norm**2)
+    wanted = min(longest / (length + gamma), 1024.0)
+    assert found == pytest.approx(wanted if wanted >= 2.0**-100 else 0.0, rel=1e-12)
+    assert found * length <= longest * (1 + 1e-15)
+    limited = coefficients(of([norm**2], [clip_norm**2]), clip_norm, SINGLE, AutomaticClipping(gamma=gamma))
+    assert float(limited) <= meeting_limit(1.0, SINGLE) * (1 + 1e-12)
+
+
+def test_a_clipping_of_ones_own_is_refused_for_it_could_look_at_everybodys_lengths():
+    class ByTheLongest(AutomaticClipping):
+        def scales(self, norms, longest):
+            return longest / norms.max().expand(len(norms))
+
+    for own in (ByTheLongest(gamma=0.1), "automatic", None):
+        with pytest.raises(InvalidInput, match="tie records together"):
+            PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1), clipping=own)
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, math.nan, math.inf, "0.01"])
+def test_a_gamma_that_is_no_length_is_refused(gamma):
+    with pytest.raises(InvalidInput, match="gamma"):
+        AutomaticClipping(gamma=gamma)

@@ -126,6 +126,18 @@ def test_the_normaliser_is_public_and_not_the_number_drawn():
     assert all(update.equal(updates[0]) for update in updates)
 
 
+def test_another_public_normaliser_scales_the_noised_sum_and_nothing_else():
+    drawn = [vector(run(fixed(), task(constants={"normaliser": given}))) for given in (None, 13, 40.0)]
+    assert drawn[0].equal(drawn[1])
+    torch.testing.assert_close(drawn[2] * 40.0, drawn[0] * 13.0, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("odd", [0, -1.0, float("nan"), float("inf"), 1e-9, 1e20, "13"])
+def test_a_normaliser_that_divides_by_nothing_or_leaves_float32_is_refused(odd):
+    with pytest.raises(InvalidInput, match="normaliser"):
+        task(constants={"normaliser": odd})
+
+
 @pytest.mark.parametrize("mechanism", [fixed(), poisson()])
 def test_micro_batches_change_nothing(mechanism):
     rows = mechanism.rows
@@ -168,8 +180,9 @@ def test_optimisers_see_noisy_gradients_only():
     @dataclass(frozen=True)
     class Spy:
         moments = 0
+        over_rounds = False
 
-        def start(self, parameters):
+        def start(self, parameters, deviation, before=None):
             return self
 
         def step(self, number, place, noisy):

@@ -96,7 +96,7 @@ def _verdict(name: str, settings: dict[str, Any], rows: int, most_rows: int | No
 
 def _local(named: LocalTask, settings: dict[str, Any], most_rows: int | None) -> Task:
     """As a client has it, of whose records only the form will be looked at."""
-    from lrdp.training import PublicConstants, Task
+    from lrdp.training import Task
 
     if (named.units is None) is not (most_rows is None):
         raise InvalidInput(
@@ -115,7 +115,7 @@ def _local(named: LocalTask, settings: dict[str, Any], most_rows: int | None) ->
         model=model,
         dataset=grouped.dataset,
         loss=grouped.loss,
-        constants=PublicConstants(clip_norm=_CLIP_NORM, optimiser=named.optimiser),
+        constants=named.constants(_CLIP_NORM),
         execution=named.execution,
         probes=grouped.probes,
     )

@@ -27,7 +27,7 @@ from lrdp.ledger.charges import State
 from lrdp.ledger.decisions import tighter, unsigned_raise
 from lrdp.ledger.events import Closed, Raised, Reserved
 from lrdp.ledger.opening import rounds_within
-from lrdp.ledger.policy import Policy
+from lrdp.ledger.policy import Clipped, Policy
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.version import __version__
@@ -97,7 +97,7 @@ class Summary:
 
 def summarize(books: Books) -> Summary:
     """Recompute every figure."""
-    policy = parse_policy(books.policies[-1].text, source="policy.toml")
+    policy = _policy(books)
     state = books.filter(books.budget)
     accountant, answer = books.rule.accountant(adjacency=state.adjacency), state.answer()
     with_voids = replace(state, history=_merged(state.history, books.charges.voided))
@@ -142,6 +142,16 @@ def _of_group(state: Filter, answer: FilterAnswer, rows: int) -> dict[str, Priva
         "group": state.rule.guaranteed_to_group(state.budget, state.adjacency, state.history, rows),
         "group_spent": together.epsilon(state.history, state.budget.delta),
     }
+
+
+def _policy(books: Books) -> Policy:
+    """The last one; where not all of them clip units, what was charged is read as rows, whoever wrote the books."""
+    last = parse_policy(books.policies[-1].text, source="policy.toml")
+    if last.identity.clipped is Clipped.ROWS:
+        return last
+    earlier = (parse_policy(each.text, source="policy.toml").identity.clipped for each in books.policies)
+    clipped = Clipped.UNITS if set(earlier) == {Clipped.UNITS} else Clipped.ROWS
+    return replace(last, identity=replace(last.identity, clipped=clipped))
 
 
 def rounds_left(books: Books, policy: Policy) -> int:

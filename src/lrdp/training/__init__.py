@@ -6,6 +6,7 @@ the sum of clipped per-example gradients by one backward pass; nothing of size e
 
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.checked_records import CheckedRecords, check_records
+from lrdp.training.clipping import AutomaticClipping, Clipping, FlatClipping
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.features import Features, cached_features
 from lrdp.training.idioms import understood
@@ -14,12 +15,12 @@ from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.losses import CrossEntropy, ExampleLoss, NamedCrossEntropy
 from lrdp.training.memory import LiveBytes, MemoryPlan, keep_freed_blocks, return_large_blocks
-from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
+from lrdp.training.optimisers import Adam, AdamW, Moments, Optimiser, Sgd
 from lrdp.training.padding import Padded
 from lrdp.training.probes import public_records
 from lrdp.training.progress import Observe, StepDone, progress_bar, silence
 from lrdp.training.records import Dataset, TensorRecords, check_dataset
-from lrdp.training.replacement import replace_batch_norm
+from lrdp.training.replacement import StandardisedConv2d, replace_batch_norm, standardise_weights
 from lrdp.training.research import unaccounted_private_update
 from lrdp.training.rounding import clip_target
 from lrdp.training.sampling import EMPTY, Draw, Sampler, check_room, placed, uniform_subset
@@ -31,13 +32,17 @@ from lrdp.training.torch_optimisers import as_optimiser
 from lrdp.training.trial import Trial, trial
 from lrdp.training.units import GroupedByUnit, PerUnit, is_by_unit
 from lrdp.training.update import Update, check_gradients, memory_plan, private_update
+from lrdp.training.views import Augmented
 
 __all__ = [
     "EMPTY",
     "Adam",
     "AdamW",
+    "Augmented",
+    "AutomaticClipping",
     "CheckedGradients",
     "CheckedRecords",
+    "Clipping",
     "Constant",
     "CrossEntropy",
     "Dataset",
@@ -45,12 +50,14 @@ __all__ = [
     "ExampleLoss",
     "Execution",
     "Features",
+    "FlatClipping",
     "GroupedByUnit",
     "Keystream",
     "Layer",
     "LiveBytes",
     "MemoryPlan",
     "ModelReport",
+    "Moments",
     "NamedCrossEntropy",
     "Observe",
     "Optimiser",
@@ -63,6 +70,7 @@ __all__ = [
     "Schedule",
     "Sgd",
     "Shelf",
+    "StandardisedConv2d",
     "StepDone",
     "Task",
     "TensorRecords",
@@ -88,6 +96,7 @@ __all__ = [
     "replace_batch_norm",
     "return_large_blocks",
     "silence",
+    "standardise_weights",
     "trial",
     "unaccounted_private_update",
     "understood",

@@ -9,12 +9,14 @@ import torch
 
 from lrdp import limits
 from lrdp.errors import InvalidInput
+from lrdp.training.clipping import FLAT, Clipping, check_clipping
 from lrdp.training.memory import MemoryPlan, parse_bytes
 from lrdp.training.optimisers import Optimiser
 from lrdp.training.progress import Observe, silence
 from lrdp.training.torch_optimisers import as_optimiser
 
 _LEAST_CLIP, _MOST_CLIP = 1e-6, 1e9
+_LEAST_NORMALISER, _MOST_NORMALISER = 1e-3, 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +26,17 @@ class PublicConstants:
     ``clip_norm`` is C: the most one example can move the sum. ``first_step`` counts the steps of earlier rounds, for
     the learning rate's schedule. ``optimiser`` is ours, or makes one of torch's that takes the same steps, as
     ``functools.partial(torch.optim.SGD, lr=0.1)``. ``forward_dtype`` may be bfloat16; norms, sums and
-    weights keep the weights' type.
+    weights keep the weights' type. ``clipping`` says what becomes of a gradient by its length. The noised sum is
+    divided by ``normaliser``, or by the mechanism's batch size without one: where clients of different sizes take one
+    and the same, each record counts the same in their average. None of these changes what a step costs.
     """
 
     clip_norm: float
     optimiser: Optimiser
     first_step: int = 0
     forward_dtype: torch.dtype | None = None
+    clipping: Clipping = FLAT
+    normaliser: float | None = None
 
     def __post_init__(self) -> None:
         limits.keep(
@@ -39,6 +45,9 @@ class PublicConstants:
             first_step=limits.whole("first_step", self.first_step, 0, "it counts steps already taken"),
             optimiser=as_optimiser(self.optimiser),
         )
+        check_clipping(self.clipping)
+        if self.normaliser is not None:
+            limits.keep(self, normaliser=_normaliser(self.normaliser))
         if not _LEAST_CLIP <= self.clip_norm <= _MOST_CLIP:
             raise InvalidInput(
                 f"clip_norm must lie between {_LEAST_CLIP} and {_MOST_CLIP}, got {self.clip_norm}: what float32 loses "
@@ -46,6 +55,16 @@ class PublicConstants:
             )
         if self.forward_dtype not in (None, torch.bfloat16):
             raise InvalidInput(f"forward_dtype must be None or torch.bfloat16, got {self.forward_dtype}.")
+
+
+def _normaliser(given: float) -> float:
+    found = limits.positive("normaliser", given, "the noised sum is divided by it")
+    if not _LEAST_NORMALISER <= found <= _MOST_NORMALISER:
+        raise InvalidInput(
+            f"normaliser must lie between {_LEAST_NORMALISER} and {_MOST_NORMALISER}, got {given}: weights would leave "
+            f"float32, or never move."
+        )
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

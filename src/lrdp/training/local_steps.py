@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from lrdp.training.engine import Engine, Totals
 from lrdp.training.keystream import Keystream
 from lrdp.training.memory import Footprint, MemoryPlan, choose, either, footprint, parse_bytes
 from lrdp.training.noise import Noise, accelerator, make_ready
-from lrdp.training.optimisers import Stepper
+from lrdp.training.optimisers import Moments, Stepper
 from lrdp.training.passes import Clip, one_by_one, together
 from lrdp.training.probes import some_rows
 from lrdp.training.progress import StepDone
@@ -62,9 +62,15 @@ class LocalSteps:
 
     def run(self, steps: int, randomness: Randomness) -> dict[str, Tensor]:
         """The difference that ``steps`` steps make to the trained weights, which come back as they were."""
-        trained = self.engine.parameters
+        return self.ran(steps, randomness).delta
+
+    def ran(self, steps: int, randomness: Randomness) -> Ran:
+        """The same, and the optimiser's moments where they go on over the rounds and are finite."""
+        trained, optimiser = self.engine.parameters, self.task.constants.optimiser
         initial = {name: parameter.detach().clone() for name, parameter in trained.items()}
-        stepper = self.task.constants.optimiser.start([parameter.detach() for parameter in trained.values()])
+        weights = [parameter.detach() for parameter in trained.values()]
+        before = self.task.moments if optimiser.over_rounds else None
+        stepper = optimiser.start(weights, self._deviation / self._normaliser, before)
         started = time.monotonic()
         slots = rows_of(self.mechanism)
         draws = (_of_size(slots, self.sampler.draw(randomness.sampling)) for _ in range(steps))
@@ -76,7 +82,9 @@ class LocalSteps:
                     self._release(self.task.constants.first_step + step, totals, randomness.noise, stepper)
                     done = StepDone(step=step + 1, steps=steps, seconds=time.monotonic() - started)
                     self.task.execution.observe(done)
-            return {name: _finite((parameter - initial[name]).detach()) for name, parameter in trained.items()}
+            delta = {name: _finite((parameter - initial[name]).detach()) for name, parameter in trained.items()}
+            moments = stepper.moments() if optimiser.over_rounds else None
+            return Ran(delta, moments if moments and moments.finite else None)
         finally:
             with torch.no_grad():
                 for name, parameter in trained.items():
@@ -101,7 +109,8 @@ class LocalSteps:
 
     def _summed(self, batches: Iterable[tuple[Any, Tensor]], slots: int) -> Totals:
         totals: Totals = {}
-        clip = Clip(self.task.constants.clip_norm, self.engine.dtype, slots, self._passes(slots))
+        constants = self.task.constants
+        clip = Clip(constants.clip_norm, self.engine.dtype, slots, self._passes(slots), constants.clipping)
         add_clipped = one_by_one if self.checked.alone else together
         for batch, live in batches:
             add_clipped(self.engine, batch, live, clip, totals)
@@ -109,12 +118,30 @@ class LocalSteps:
 
     def _release(self, number: int, totals: Totals, stream: Keystream, stepper: Stepper) -> None:
         """Noise on the sum, then the public normaliser, then the optimiser: all parameters get noise."""
-        noise = Noise(self.mechanism.noise_multiplier * self.task.constants.clip_norm, stream, _kernel_for(self.task))
+        noise = Noise(self._deviation, stream, _kernel_for(self.task))
         for place, parameter in enumerate(self.engine.parameters.values()):
             total = totals.pop(parameter, None)
             noisy = torch.zeros_like(parameter).detach() if total is None else total
             noise.add_to(noisy)
-            stepper.step(number, place, noisy.to(parameter.dtype).div_(self.mechanism.normaliser))
+            stepper.step(number, place, noisy.to(parameter.dtype).div_(self._normaliser))
+
+    @property
+    def _deviation(self) -> float:
+        """Of the noise in each element of the sum."""
+        return self.mechanism.noise_multiplier * self.task.constants.clip_norm
+
+    @property
+    def _normaliser(self) -> float:
+        """Public, whatever was drawn."""
+        given = self.task.constants.normaliser
+        return self.mechanism.normaliser if given is None else given
+
+
+class Ran(NamedTuple):
+    """What some steps came to: the difference to be sent, and the moments to be kept."""
+
+    delta: dict[str, Tensor]
+    moments: Moments | None
 
 
 def _of_size(slots: int, draw: Draw) -> Draw:
@@ -145,6 +172,8 @@ def prepared(mechanism: SizedGaussian, task: Task) -> Iterator[LocalSteps]:
     check_finite(task.model)
     engine = Engine(task.model, task.loss, task.constants.forward_dtype)
     _check_totals(rows, engine.dtype)
+    if task.moments is not None:
+        task.moments.demand_fit([*engine.parameters.values()], task.constants.optimiser.moments)
     reader = RecordReader(records.dataset, engine.device, records.blank, records.left_out)
     checked = verified(engine, task, reader)
     # Empty slots hold a public record that the model takes: on zeros it may raise, in every step and for as long.
@@ -186,7 +215,8 @@ def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine, ah
 def _footprint(checked: CheckedGradients, task: Task, engine: Engine, ahead: int, *, wide: bool) -> Footprint:
     """The weights as they were, the sum and the optimiser's moments; and the scratch of the largest convolution."""
     trained, peaks = engine.parameters.values(), checked.peaks
-    kept = sum(parameter.nbytes for parameter in trained) * (2 + wide + task.constants.optimiser.moments)
+    moments = task.constants.optimiser.moments * (1 if task.moments is None else 2)
+    kept = sum(parameter.nbytes for parameter in trained) * (2 + wide + moments)
     scratch = max((_SCRATCH * parameter.nbytes for parameter in trained if parameter.dim() > 2), default=0)
     found = either(footprint(peaks.swept, kept=kept + scratch), footprint(peaks.whole, kept=kept + scratch))
     return replace(found, per_row=found.per_row + ahead)

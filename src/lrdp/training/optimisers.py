@@ -1,7 +1,7 @@
 """Optimisers that are given noisy gradients, and nothing else to see.
 
-An optimiser is a public value; its moments belong to one update and start at zero. Since whatever enters them is
-already private, they cost no privacy.
+An optimiser is a public value. Its moments start at zero in every update, or with ``over_rounds`` go on from where the
+last one left them. Since whatever enters them is already private, they cost no privacy; they stay with the client.
 """
 
 from __future__ import annotations
@@ -13,8 +13,33 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lrdp import limits
 from lrdp.errors import InvalidInput
 from lrdp.training.schedules import Schedule, as_schedule
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What an optimiser keeps of ``taken`` noised gradients: some tensors for each parameter, in their order."""
+
+    taken: int
+    kept: tuple[tuple[Tensor, ...], ...]
+
+    @property
+    def finite(self) -> bool:
+        """Whether anything can be made of them."""
+        return all(bool(torch.isfinite(one).all()) for each in self.kept for one in each)
+
+    def copied(self, parameters: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        """Tensors of one's own, where the parameters lie."""
+        pairs = zip(self.kept, parameters, strict=True)
+        return [tuple(one.to(parameter.device, copy=True) for one in each) for each, parameter in pairs]
+
+    def demand_fit(self, parameters: Sequence[Tensor], count: int) -> None:
+        """Raise if they are not ``count`` for each of these parameters."""
+        shapes = [[(one.shape, one.dtype) for one in each] for each in self.kept]
+        if shapes != [[(parameter.shape, parameter.dtype)] * count for parameter in parameters]:
+            raise InvalidInput("moments must be those of the same parameters and optimiser: start without any.")
 
 
 class Stepper(Protocol):
@@ -22,6 +47,9 @@ class Stepper(Protocol):
 
     def step(self, number: int, place: int, noisy: Tensor) -> None:
         """Move one parameter by its noisy gradient, in step ``number`` over all rounds."""
+
+    def moments(self) -> Moments:
+        """What it keeps by now; they are its own."""
 
 
 class Optimiser(Protocol):
@@ -31,8 +59,12 @@ class Optimiser(Protocol):
     def moments(self) -> int:
         """How many tensors of the parameters' size it keeps."""
 
-    def start(self, parameters: Sequence[Tensor]) -> Stepper:
-        """Fresh moments for these parameters."""
+    @property
+    def over_rounds(self) -> bool:
+        """Whether an update goes on with the moments of the last one."""
+
+    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Stepper:
+        """At work on these parameters; ``deviation`` is that of the noise in each element of what it will be given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,24 +80,28 @@ class Sgd:
     lr: float | Schedule
     momentum: float = 0.0
     weight_decay: float = 0.0
+    over_rounds: bool = False
 
     def __post_init__(self) -> None:
         as_schedule(self.lr)
         _share("momentum", self.momentum)
         _not_negative("weight_decay", self.weight_decay)
+        limits.made_by("over_rounds", self.over_rounds, bool)
 
     @property
     def moments(self) -> int:
         return 1 if self.momentum else 0
 
-    def start(self, parameters: Sequence[Tensor]) -> Stepper:
-        return _SgdStepper(self, parameters)
+    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Stepper:  # noqa: ARG002
+        return _SgdStepper(self, parameters, before)
 
 
 class _SgdStepper:
-    def __init__(self, settings: Sgd, parameters: Sequence[Tensor]) -> None:
+    def __init__(self, settings: Sgd, parameters: Sequence[Tensor], before: Moments | None) -> None:
         self._settings, self._parameters = settings, parameters
-        self._moments: dict[int, Tensor] = {}
+        self._taken = before.taken if before else 0
+        given = enumerate(before.copied(parameters) if before else [])
+        self._moments = {place: kept[0] for place, kept in given if kept}
 
     @torch.no_grad()
     def step(self, number: int, place: int, noisy: Tensor) -> None:
@@ -76,12 +112,21 @@ class _SgdStepper:
             kept = self._moments.get(place)
             self._moments[place] = noisy.clone() if kept is None else kept.mul_(settings.momentum).add_(noisy)
             noisy = self._moments[place]
+        self._taken += place == 0
         parameter.add_(noisy, alpha=-as_schedule(settings.lr).at(number))
+
+    def moments(self) -> Moments:
+        found = (self._moments.get(place) for place in range(len(self._parameters)))
+        return Moments(self._taken, tuple(() if kept is None else (kept,) for kept in found))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
     """Adam, with torch's names and values; ``weight_decay`` is added to the gradient.
+
+    With ``variance_floor`` the second moment is corrected for the noise, arXiv 2304.11208: its known variance is taken
+    off, and of what is left at least so large a share of that variance counts. Without, where noise is larger than the
+    gradients it is all that Adam divides by.
 
     >>> Adam(lr=1e-3).betas
     (0.9, 0.999)
@@ -91,6 +136,8 @@ class Adam:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    variance_floor: float | None = None
+    over_rounds: bool = False
     decoupled: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -99,13 +146,16 @@ class Adam:
             _share("betas", beta)
         _not_negative("eps", self.eps)
         _not_negative("weight_decay", self.weight_decay)
+        limits.made_by("over_rounds", self.over_rounds, bool)
+        if self.variance_floor is not None:
+            limits.positive("variance_floor", self.variance_floor, "Adam divides by the root of what is left")
 
     @property
     def moments(self) -> int:
         return 2
 
-    def start(self, parameters: Sequence[Tensor]) -> Stepper:
-        return _AdamStepper(self, parameters)
+    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Stepper:
+        return _AdamStepper(self, parameters, deviation, before)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +166,11 @@ class AdamW(Adam):
 
 
 class _AdamStepper:
-    def __init__(self, settings: Adam, parameters: Sequence[Tensor]) -> None:
-        self._settings, self._parameters = settings, parameters
-        self._moments: dict[int, tuple[Tensor, Tensor]] = {}
-        self._taken: dict[int, int] = {}
+    def __init__(self, settings: Adam, parameters: Sequence[Tensor], deviation: float, before: Moments | None) -> None:
+        self._settings, self._parameters, self._variance = settings, parameters, deviation**2
+        fresh = ((torch.zeros_like(one), torch.zeros_like(one)) for one in parameters)
+        self._moments: list[tuple[Tensor, ...]] = before.copied(parameters) if before else list(fresh)
+        self._taken = [before.taken if before else 0] * len(parameters)
 
     @torch.no_grad()
     def step(self, number: int, place: int, noisy: Tensor) -> None:
@@ -129,14 +180,19 @@ class _AdamStepper:
             parameter.mul_(1.0 - rate * settings.weight_decay)
         elif settings.weight_decay:
             noisy.add_(parameter, alpha=settings.weight_decay)
-        if place not in self._moments:
-            self._moments[place] = torch.zeros_like(noisy), torch.zeros_like(noisy)
         mean, square = self._moments[place]
-        taken = self._taken[place] = self._taken.get(place, 0) + 1
+        taken = self._taken[place] = self._taken[place] + 1
         mean.lerp_(noisy, 1.0 - first)
         square.mul_(second).addcmul_(noisy, noisy, value=1.0 - second)
-        scale = (square / (1.0 - second**taken)).sqrt_().add_(settings.eps)
+        scale = self._without_noise(square / (1.0 - second**taken)).sqrt_().add_(settings.eps)
         parameter.addcdiv_(mean, scale, value=-rate / (1.0 - first**taken))
+
+    def _without_noise(self, square: Tensor) -> Tensor:
+        floor = self._settings.variance_floor
+        return square if floor is None else square.sub_(self._variance).clamp_(min=floor * self._variance)
+
+    def moments(self) -> Moments:
+        return Moments(self._taken[0], tuple(self._moments))
 
 
 def _share(name: str, value: float) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from lrdp.training.chance import begin_at
-from lrdp.training.clipping import WIDE, Lengths, coefficients, row_squares
+from lrdp.training.clipping import FLAT, WIDE, Clipping, Lengths, coefficients, row_squares
 from lrdp.training.engine import Batch, Engine, Totals
 from lrdp.training.isolation import tolerant_sweep
 from lrdp.training.probes import some_rows
@@ -29,10 +29,11 @@ class Clip:
     dtype: torch.dtype
     slots: int
     passes: int
+    clipping: Clipping = FLAT
 
     def weights(self, lengths: Lengths) -> Tensor:
         """What each example's gradient is multiplied by."""
-        return coefficients(lengths, self.norm, self.dtype)
+        return coefficients(lengths, self.norm, self.dtype, self.clipping)
 
     def totals(self, rows: int, together: int) -> torch.dtype:
         """The type that sums need if ``together`` examples at a time are added to them, of ``rows`` in a pass."""

@@ -1,11 +1,12 @@
-"""Replacing what mixes examples by what does not."""
+"""Replacing layers: what mixes examples by what does not, and weights by standardised ones."""
 
 from __future__ import annotations
 
 import copy
 from math import gcd
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
@@ -32,3 +33,34 @@ def _group_norm(old: _BatchNorm, groups: int) -> nn.GroupNorm:
     if old.affine:
         new.weight, new.bias = old.weight, old.bias
     return new
+
+
+class StandardisedConv2d(nn.Conv2d):
+    """A convolution whose filters have mean 0 and squares that add up to 1, whatever its weights are.
+
+    arXiv 1903.10520, with the filters divided by the root of their size as well, so that outputs are about as large as
+    inputs. Its gradients come from the module run again for each example, for it computes its weights first.
+    """
+
+    smallest: float = 1e-4
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in nn.Conv2d
+        flat = self.weight.flatten(1)
+        centred = flat - flat.mean(1, keepdim=True)
+        scale = torch.rsqrt(centred.square().sum(1, keepdim=True) + self.smallest)
+        return self._conv_forward(input, (centred * scale).view_as(self.weight), self.bias)
+
+
+def standardise_weights(model: nn.Module) -> nn.Module:
+    """A copy of ``model`` with ``StandardisedConv2d`` wherever it had ``Conv2d``, with the same weights to begin with.
+
+    A filter of a single weight stays: less its mean nothing is left of it.
+
+    >>> type(standardise_weights(nn.Sequential(nn.Conv2d(3, 8, 3)))[0]).__name__
+    'StandardisedConv2d'
+    """
+    changed = copy.deepcopy(model)
+    for layer in changed.modules():
+        if type(layer) is nn.Conv2d and layer.weight[0].numel() > 1:
+            layer.__class__ = StandardisedConv2d
+    return changed

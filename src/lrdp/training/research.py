@@ -49,7 +49,8 @@ def unaccounted_private_update(
     """
     steps = limits.whole("steps", steps, 1, "an update takes at least one step")
     with prepared(sized(mechanism), task) as ready:
-        return Update(ready.run(steps, randomness or from_system()), steps)
+        ran = ready.ran(steps, randomness or from_system())
+        return Update(ran.delta, steps, ran.moments)
 
 
 def seeded_update(receipt: Receipt, task: Task, randomness: Randomness) -> Update:
@@ -57,4 +58,5 @@ def seeded_update(receipt: Receipt, task: Task, randomness: Randomness) -> Updat
     check_charged(receipt, task)
     with prepared(sized(receipt.mechanism), task) as ready:
         receipt.redeem()
-        return Update(ready.run(receipt.steps, randomness), receipt.steps)
+        ran = ready.ran(receipt.steps, randomness)
+        return Update(ran.delta, receipt.steps, ran.moments)

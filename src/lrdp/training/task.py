@@ -12,6 +12,7 @@ from lrdp import limits
 from lrdp.training.checked import CheckedGradients
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.losses import Loss
+from lrdp.training.optimisers import Moments
 from lrdp.training.records import Dataset
 from lrdp.training.torch_losses import as_loss
 
@@ -24,6 +25,7 @@ class Task:
 
     ``probes`` are three or more *public* records of the same form, for models that do not take made-up ones.
     ``checked`` is what ``check_gradients`` found for the same model, loss and records; without it each update checks.
+    ``moments`` are ``Update.moments`` of the update before, which an optimiser with ``over_rounds`` goes on from.
 
     >>> import torch
     >>> from lrdp.training import Sgd, TensorRecords
@@ -44,6 +46,7 @@ class Task:
     execution: Execution = field(default_factory=Execution)
     probes: Sequence[Any] = ()
     checked: CheckedGradients | None = None
+    moments: Moments | None = None
 
     def __post_init__(self) -> None:
         limits.keep(self, loss=as_loss(self.loss))

@@ -27,7 +27,7 @@ def as_optimiser(given: Any) -> Optimiser:
 
     >>> from functools import partial
     >>> as_optimiser(partial(optim.SGD, lr=0.5, momentum=0.9))
-    Sgd(lr=0.5, momentum=0.9, weight_decay=0.0)
+    Sgd(lr=0.5, momentum=0.9, weight_decay=0.0, over_rounds=False)
     """
     if isinstance(given, optim.Optimizer):
         raise InvalidInput(

@@ -14,6 +14,7 @@ from lrdp.training.checked import CheckedGradients
 from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.memory import MemoryPlan
+from lrdp.training.optimisers import Moments
 from lrdp.training.sampling import samplers
 from lrdp.training.task import Task
 from lrdp.training.units import is_by_unit
@@ -21,10 +22,15 @@ from lrdp.training.units import is_by_unit
 
 @dataclass(frozen=True)
 class Update:
-    """The difference that ``steps`` private steps made to the trained weights, by name. All that may be sent."""
+    """The difference that ``steps`` private steps made to the trained weights, by name. All that may be sent.
+
+    ``moments`` are the optimiser's, for the next update of the same client, where it has ``over_rounds``: they are made
+    of noised gradients alone, and stay.
+    """
 
     delta: Mapping[str, Tensor]
     steps: int
+    moments: Moments | None = None
 
 
 def private_update(receipt: Receipt, task: Task) -> Update:
@@ -36,7 +42,8 @@ def private_update(receipt: Receipt, task: Task) -> Update:
     check_charged(receipt, task)
     with prepared(sized(receipt.mechanism), task) as ready:
         receipt.redeem()
-        return Update(ready.run(receipt.steps, from_system()), receipt.steps)
+        ran = ready.ran(receipt.steps, from_system())
+        return Update(ran.delta, receipt.steps, ran.moments)
 
 
 def check_charged(receipt: Receipt, task: Task) -> None:

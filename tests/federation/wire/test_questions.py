@@ -220,6 +220,10 @@ def test_the_bytes_of_an_order_and_of_a_layout_are_these() -> None:
         b"\x08order/v1" b"\x08\x03\0\0\0\0\0\0\0" b"\0" b"\0"
         b"\x08\0\0\0\0\0\0\xf8\x3f" b"\0" b"\0" b"\x08\x07correct"
     )  # fmt: skip
+    assert Order(steps=3, noise_multiplier=1.5, metrics=("correct",), normaliser=2.0).encode() == (
+        b"\x08order/v2" b"\x08\x03\0\0\0\0\0\0\0" b"\0" b"\0"
+        b"\x08\0\0\0\0\0\0\xf8\x3f" b"\0" b"\0" b"\x08\x07correct" b"\x08\0\0\0\0\0\0\0\x40"
+    )  # fmt: skip
     shapes = Layout((("a", (2, 3)), ("é", ())))
     assert shapes.described == (
         b"\x09layout/v1" b"\x1b"
@@ -247,6 +251,9 @@ def test_an_order_is_shown_by_what_it_asks_for() -> None:
         pack(b"order/v1", *[b""] * 6, pack(*[b"a"] * 17)),
         pack(b"order/v1", *[b""] * 6, pack(b"a" * 65)),
         pack(b"order/v1", bytes(5000), *[b""] * 6),
+        pack(b"order/v2", *[b""] * 8),  # without a normaliser there is one encoding, the first
+        pack(b"order/v2", *[b""] * 7, struct.pack("<d", -1.0)),
+        pack(b"order/v1", *[b""] * 7, struct.pack("<d", 2.0)),
     ],
 )  # fmt: skip
 def test_an_order_that_is_not_understood_is_refused_whole(data: bytes) -> None:

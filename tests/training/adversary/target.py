@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lrdp.training.clipping import FLAT, Clipping
 from lrdp.training.engine import Engine
 from lrdp.training.local_steps import LocalSteps
 from lrdp.training.sampling import Draw
@@ -23,7 +24,14 @@ Target = Callable[[nn.Module, Loss, Batch, Tensor, float], Tensor]
 
 
 def computed_sum(
-    model: nn.Module, loss: Loss, batch: Batch, live: Tensor, clip_norm: float, *, micro_batch: int = 64
+    model: nn.Module,
+    loss: Loss,
+    batch: Batch,
+    live: Tensor,
+    clip_norm: float,
+    *,
+    micro_batch: int = 64,
+    clipping: Clipping = FLAT,
 ) -> Tensor:
     """The sum that noise will be added to, over all trained parameters, in float64; rows not live have weight 0.
 
@@ -37,7 +45,7 @@ def computed_sum(
     none: Any = None
     reader: Any = Rows()
     checked: Any = SimpleNamespace(alone="")
-    task: Any = SimpleNamespace(constants=SimpleNamespace(clip_norm=clip_norm))
+    task: Any = SimpleNamespace(constants=SimpleNamespace(clip_norm=clip_norm, clipping=clipping))
     memory: Any = SimpleNamespace(micro_batch=min(len(live), micro_batch))
     with Engine(model, loss) as engine:
         steps = LocalSteps(none, task, engine, none, reader, checked, memory)

@@ -21,6 +21,7 @@ from torch import nn
 from lrdp.errors import InvalidInput
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.local_task import (
+    DEFAULT_CLIPPING,
     DEFAULT_EXECUTION,
     DEFAULT_OPTIMISER,
     LocalTask,
@@ -32,7 +33,7 @@ from lrdp.federation.client.local_task import (
 from lrdp.federation.client.participant import Participant
 from lrdp.federation.wire.flower import answering
 from lrdp.federation.wire.frames import Frame
-from lrdp.training import Dataset, Execution, Optimiser
+from lrdp.training import Clipping, Dataset, Execution, Optimiser
 
 POLICY_SETTING: Final = "policy"
 _LOG: Final = logging.getLogger("lrdp.client")
@@ -69,6 +70,8 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
     execution: Execution = DEFAULT_EXECUTION,
     probes: Sequence[Any] = (),
     units: Callable[[Any], Sequence[Any]] | None = None,
+    clipping: Clipping = DEFAULT_CLIPPING,
+    normaliser: float | None = None,
     policy: str | None = None,
 ) -> ClientApp:
     """A ClientApp that trains privately, within the budget of the policy, in rounds that it verifies.
@@ -84,6 +87,8 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
         probes: three or more public records, for a model that does not take made-up ones.
         units: says of the data set's rows whose each is, as in ``lambda rows: rows.patients``, where the policy clips
             units: all rows of one are then drawn and clipped together.
+        clipping: what becomes of a gradient by its length, as in ``AutomaticClipping(gamma=0.01)``.
+        normaliser: what a step's noised sum is divided by, in place of the policy's batch size.
         policy: where the client's policy.toml lies, next to its ledger and keys; settings of the node are filled in, as
             in ``"clients/{partition-id}/policy.toml"``. Without it, the node's own setting ``policy`` is used. It never
             comes from the server's run configuration.
@@ -98,6 +103,8 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
         execution=execution,
         probes=probes,
         units=units,
+        clipping=clipping,
+        normaliser=normaliser,
     )
     trained = _Trained(token=os.urandom(_TOKEN_SIZE), task=task)
     _LOG.warning(_UNGUARDED)

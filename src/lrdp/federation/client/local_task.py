@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from lrdp import limits
 from lrdp.errors import InvalidInput, PolicyRefused, Unsupported
 from lrdp.federation.wire.layout import Layout
+from lrdp.federation.wire.orders import Order
 from lrdp.integrity import Model
 from lrdp.ledger import Clipped, Policy, Refusal, Request
 from lrdp.training import (
     CheckedGradients,
     CheckedRecords,
+    Clipping,
     Dataset,
     Execution,
+    FlatClipping,
     GroupedByUnit,
     Optimiser,
     PerUnit,
@@ -40,6 +43,7 @@ Loss = Callable[..., Tensor]
 Settings = Mapping[str, Any]
 DEFAULT_OPTIMISER: Final[Optimiser] = Sgd(lr=0.1)
 DEFAULT_EXECUTION: Final = Execution()
+DEFAULT_CLIPPING: Final[Clipping] = FlatClipping()
 _LOG = logging.getLogger("lrdp.client")
 
 
@@ -50,7 +54,8 @@ class LocalTask:
     ``loss`` is ``loss(model, batch)``, or one of torch's, as ``F.cross_entropy`` or ``nn.MSELoss()``. ``optimiser`` is
     as ``Sgd(lr=0.1)``, or what makes one of torch's, as ``functools.partial(torch.optim.SGD, lr=0.1)``. ``probes`` are
     three or more public records, for a model that does not take made-up ones. ``units`` says of the data set's rows
-    whose each is, as in ``lambda rows: rows.patients``, where the policy clips units.
+    whose each is, as in ``lambda rows: rows.patients``, where the policy clips units. ``clipping`` and ``normaliser``
+    are public constants of every step; a server may order another normaliser.
     """
 
     model: Callable[[], nn.Module]
@@ -60,6 +65,8 @@ class LocalTask:
     execution: Execution = DEFAULT_EXECUTION
     probes: Sequence[Any] = ()
     units: Callable[[Any], Sequence[Any]] | None = None
+    clipping: Clipping = DEFAULT_CLIPPING
+    normaliser: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module) or not callable(self.model):
@@ -73,6 +80,12 @@ class LocalTask:
                 f"{type(self.dataset).__name__}: each client makes its own."
             )
         limits.keep(self, loss=as_loss(self.loss), optimiser=as_optimiser(self.optimiser))
+
+    def constants(self, clip_norm: float) -> PublicConstants:
+        """Its own public values, with this clip norm."""
+        return PublicConstants(
+            clip_norm=clip_norm, optimiser=self.optimiser, clipping=self.clipping, normaliser=self.normaliser
+        )
 
     def grouped(self, dataset: Dataset, most_rows: int) -> Grouped:
         """The data set, loss and probes that are trained on: by unit where the task says whose each row is."""
@@ -169,20 +182,24 @@ class Workbench:
         """Refuse a model, loss or data set that cannot be trained as the policy says, before anything is charged."""
         if policy.digest != self._rehearsed:
             rule = policy.mechanism
-            constants = PublicConstants(clip_norm=rule.clip_norm, optimiser=self._task.optimiser)
+            constants = self._task.constants(rule.clip_norm)
             self._most_rows = policy.micro_batch
             self._checked = check_gradients(rule.costliest, self.with_constants(constants))
             self._rehearsed = policy.digest
 
-    def task(self, request: Request, learning_rate: float | None, weights: Model) -> Task:
+    def task(self, request: Request, order: Order, weights: Model) -> Task:
         """What one request asks for, in public values only, from these weights."""
         optimiser: Any = self._task.optimiser
-        if learning_rate is not None:
+        if order.learning_rate is not None:
             if not hasattr(optimiser, "lr"):
                 raise Unsupported(f"{type(optimiser).__name__} has no lr that a server could set.")
-            optimiser = replace(optimiser, lr=learning_rate)
-        constants = PublicConstants(
-            clip_norm=request.clip_norm, optimiser=optimiser, first_step=request.round * request.steps
+            optimiser = replace(optimiser, lr=order.learning_rate)
+        own = self._task.constants(request.clip_norm)
+        constants = replace(
+            own,
+            optimiser=optimiser,
+            first_step=request.round * request.steps,
+            normaliser=own.normaliser if order.normaliser is None else order.normaliser,
         )
         self.layout.write(weights, self.model)
         return self.with_constants(constants)

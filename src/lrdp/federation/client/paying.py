@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lrdp.federation.client.counting import counting, private_accuracy
 from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.kept_moments import KeptMoments
 from lrdp.federation.client.local_task import Workbench
 from lrdp.federation.client.requests import requested
 from lrdp.federation.wire.layout import pack_values
@@ -40,10 +41,15 @@ class Payer:
         request = requested(order, self.home.policy(), ready.position, ready.model, registries)
         reply = ledger.reply_to(request)
         if reply is None:
-            receipt, task = _paid(ledger, request, self._task(request, order, ready))
-            point, update = ready.position.session.parameters.point, self.update(receipt, task)
+            session, kept = ready.position.session, KeptMoments(self.home.standing)
+            task = self._task(request, order, ready)
+            going_on = replace(task, moments=kept.load(session.digest, task))
+            receipt, task = _paid(ledger, request, going_on)
+            point, update = session.parameters.point, self.update(receipt, task)
             values = quantise(self.bench.layout.flat(update.delta), point).values
             reply = ledger.ready(receipt, pack_values(values, point))
+            if task.constants.optimiser.over_rounds:
+                kept.save(session.digest, task.constants.optimiser, update.moments)
         return Made(reply, ready.position.round)
 
     def afford(self, ledger: Ledger, order: Order, ready: client.Ready, registries: Sequence[bytes] = ()) -> None:
@@ -62,7 +68,7 @@ class Payer:
 
     def _task(self, request: Request, order: Order, ready: client.Ready) -> Task:
         self.bench.rehearse(self.home.policy())
-        return self.bench.task(request, order.learning_rate, ready.model)
+        return self.bench.task(request, order, ready.model)
 
 
 def _paid(ledger: Ledger, request: Request, task: Task) -> tuple[Receipt, Task]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from lrdp import limits
-from lrdp.codec import DOUBLE, NUMBER, PACKED, Format, many, optional, text
+from lrdp.codec import DOUBLE, NUMBER, PACKED, Format, many, optional, pack, text
 from lrdp.errors import InvalidInput, Malformed
 
 _MOST_BYTES: Final = 4096
 _WHOLE: Final = ("steps", "batch_size", "renewal")
 _SCALES: Final = ("noise_multiplier", "clip_norm", "learning_rate")
+_LATER: Final = "normaliser"
+"""What an order has in its second form alone: without it, those who know the first one only are understood, too."""
 _FLOWERS: Final = {"lr": "learning_rate"}
 """What Flower's own apps call it."""
 
@@ -22,7 +24,7 @@ class Order:
     """What is left out is taken from each client's own policy and task; what is given may only be stricter.
 
     ``renewal`` asks for another update in the same round, noised and charged anew: the one before was shown in a sum
-    that came to nothing.
+    that came to nothing. Every client divides its noised sums by ``normaliser``, in place of its own batch size.
     """
 
     steps: int | None = None
@@ -32,12 +34,13 @@ class Order:
     learning_rate: float | None = None
     metrics: tuple[str, ...] = ()
     renewal: int | None = None
+    normaliser: float | None = None
 
     def __post_init__(self) -> None:
         for name in _WHOLE:
             if (value := getattr(self, name)) is not None:
                 limits.keep(self, **{name: limits.whole(name, value, 1, "it counts what is done")})
-        for name in _SCALES:
+        for name in (*_SCALES, _LATER):
             if (number := getattr(self, name)) is not None:
                 limits.keep(self, **{name: limits.positive(name, number, "it is a scale")})
 
@@ -56,24 +59,22 @@ class Order:
 
     def encode(self) -> bytes:
         """One encoding for one order."""
-        return _FORMAT.encode(self)
+        return (_FIRST if self.normaliser is None else _SECOND).encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Order:
         """What ``encode`` made."""
         try:
-            return cls(**_FORMAT.decode(data))
+            return cls(**(_SECOND if data.startswith(_SECOND_LABEL) else _FIRST).decode(data))
         except Malformed as problem:
             raise InvalidInput(f"the order is not understood, so nothing was trained or spent: {problem}") from None
 
 
-_FORMAT: Final = Format(
-    PACKED,
-    (b"order/v1",),
-    {
-        **{name: optional(NUMBER) for name in _WHOLE},
-        **{name: optional(DOUBLE) for name in _SCALES},
-        "metrics": many(text(64), 16),
-    },
-    _MOST_BYTES,
-)
+_PARTS: Final = {
+    **{name: optional(NUMBER) for name in _WHOLE},
+    **{name: optional(DOUBLE) for name in _SCALES},
+    "metrics": many(text(64), 16),
+}
+_FIRST: Final = Format(PACKED, (b"order/v1",), _PARTS, _MOST_BYTES)
+_SECOND: Final = Format(PACKED, (b"order/v2",), {**_PARTS, _LATER: DOUBLE}, _MOST_BYTES)
+_SECOND_LABEL: Final = pack(b"order/v2")

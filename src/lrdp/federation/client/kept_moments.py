@@ -1,0 +1,98 @@
+"""An optimiser's moments over the rounds of a session, on the client's disk, beside where it stands.
+
+They are made of noised gradients alone, which were all paid for, so to go on with them costs nothing; they never leave.
+Nothing depends on them: where they are lost, damaged or of another session or model, the next update starts at zero.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+
+from lrdp import files
+from lrdp.codec import NUMBER, RAW, packed
+from lrdp.errors import InvalidInput, LrdpError
+from lrdp.training import Moments, Optimiser, Task
+
+_LOG: Final = logging.getLogger("lrdp.client")
+_LENGTH: Final = 4
+_LONGEST: Final = 1 << 10
+_MOST_SPARE: Final = 1 << 12  # what numpy writes before the numbers, for each
+_NO_ARRAY: Final = (ValueError, EOFError, SyntaxError, OverflowError, MemoryError, RecursionError)
+
+
+class Label(NamedTuple):
+    """Whose moments these are: of which session, by which kind of optimiser, of how many steps."""
+
+    session: bytes
+    kind: bytes
+    taken: int
+
+
+_LABEL: Final = packed(b"moments/v1", session=RAW, kind=RAW, taken=NUMBER)
+
+
+@dataclass(frozen=True)
+class KeptMoments:
+    """The moments of one client, in its session's folder, which is emptied when it enters another."""
+
+    folder: Path
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "moments"
+
+    def load(self, session: bytes, task: Task) -> Moments | None:
+        """Those that the last update of this session left, if its optimiser goes on with them and they fit."""
+        optimiser = task.constants.optimiser
+        if not optimiser.over_rounds or not self._file.exists():
+            return None
+        try:
+            return self._read(session, task)
+        except (OSError, LrdpError, *_NO_ARRAY) as problem:
+            _LOG.warning("the optimiser's moments are not taken up, so it starts at zero: %s", problem)
+            return None
+
+    def save(self, session: bytes, optimiser: Optimiser, moments: Moments | None) -> None:
+        """Keep them, or none; a disk that does not take them costs the next update its start, and nothing else."""
+        try:
+            if moments is None:
+                self._file.unlink(missing_ok=True)
+                return
+            label = _LABEL.encode(Label(session, _kind(optimiser), moments.taken))
+            with files.replacing(self._file, files.OWNER_ONLY) as file:
+                file.write(len(label).to_bytes(_LENGTH, "big") + label)
+                for one in (one for each in moments.kept for one in each):
+                    np.save(file, one.cpu().numpy(), allow_pickle=False)
+        except OSError as problem:
+            _LOG.warning("the optimiser's moments could not be kept: %s", problem)
+
+    def _read(self, session: bytes, task: Task) -> Moments:
+        optimiser = task.constants.optimiser
+        parameters = [parameter for parameter in task.model.parameters() if parameter.requires_grad]
+        most = sum(optimiser.moments * (parameter.nbytes + _MOST_SPARE) for parameter in parameters)
+        with files.opened(self._file) as file:
+            if self._file.stat().st_size > most + _LONGEST:
+                raise InvalidInput("the file is larger than they can be.")
+            size = int.from_bytes(file.read(_LENGTH), "big")
+            label = Label(**_LABEL.decode(file.read(min(size, _LONGEST))))
+            if (label.session, label.kind) != (session, _kind(optimiser)):
+                raise InvalidInput("they are of another session or optimiser.")
+            kept = tuple(
+                tuple(torch.from_numpy(np.load(file, allow_pickle=False)) for _ in range(optimiser.moments))
+                for _ in parameters
+            )
+        found = Moments(label.taken, kept)
+        found.demand_fit(parameters, optimiser.moments)
+        if not found.finite:
+            raise InvalidInput("they are not finite.")
+        return found
+
+
+def _kind(optimiser: Optimiser) -> bytes:
+    return f"{type(optimiser).__name__} {optimiser.moments}".encode()
