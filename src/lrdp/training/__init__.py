@@ -14,6 +14,7 @@ from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.losses import CrossEntropy, ExampleLoss, NamedCrossEntropy
 from lrdp.training.memory import LiveBytes, MemoryPlan, keep_freed_blocks, return_large_blocks
+from lrdp.training.moments import FeatureMoments, FeatureSum, Standardised, moments_task
 from lrdp.training.optimisers import Adam, AdamW, Optimiser, Sgd
 from lrdp.training.padding import Padded
 from lrdp.training.probes import public_records
@@ -43,6 +44,8 @@ __all__ = [
     "Draw",
     "ExampleLoss",
     "Execution",
+    "FeatureMoments",
+    "FeatureSum",
     "Features",
     "Keystream",
     "Layer",
@@ -60,6 +63,7 @@ __all__ = [
     "Schedule",
     "Sgd",
     "Shelf",
+    "Standardised",
     "StepDone",
     "Task",
     "TensorRecords",
@@ -76,6 +80,7 @@ __all__ = [
     "clip_target",
     "keep_freed_blocks",
     "memory_plan",
+    "moments_task",
     "placed",
     "prepared",
     "private_update",
