@@ -1,4 +1,4 @@
-"""What each thing that is said to help private training does at equal ε: an ablation on linear heads, with paired seeds.
+"""What each thing that is said to help private training does at equal ε: an ablation on linear heads, by paired seeds.
 
 Every line is held against the plain one of its task: truncated Poisson, SGD, flat clipping, the last model. Learning
 rates are chosen for each line among four on validation data with two seeds that are none of the five it is judged by.
@@ -25,7 +25,8 @@ from lrdp.accounting import Adjacency, Budget, PldAccountant, TruncatedPoissonGa
 from lrdp.experiments.data import DataSettings, prepared
 from lrdp.experiments.hospitals.cohorts import Cohort, CohortSettings, cohort
 from lrdp.experiments.hospitals.metrics import area
-from lrdp.experiments.study import Places, decoded, read_settings, shipped
+from lrdp.experiments.study import Places, decoded, read_settings
+from lrdp.experiments.study.settings import shipped
 from lrdp.experiments.study.surroundings import surroundings
 from lrdp.experiments.utility.statistics import gap
 
@@ -33,6 +34,7 @@ SEEDS, TUNING_SEEDS, DELTA = (0, 1, 2, 3, 4), (100, 101), 1e-5
 _CLIENTS, _RECORDS, _JUDGED = 5, 2000, 4000
 _SHIFTS: Final = ((0, 0), (1, 0), (-1, 0), (0, 1))
 Judge = Callable[[Array], float]
+AS_USUAL: Final = How()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +44,6 @@ class World:
     shares: Sequence[Share]
     validation: Judge
     test: Judge
-    changed: Callable[[Array, Array, Array], Array]
-    """Inputs, centred and scaled by public constants: only ``with_inputs`` calls it."""
     with_inputs: Callable[[Callable[[Array], Array]], World]
 
 
@@ -67,7 +67,7 @@ class Line:
     """What is changed: how it is trained, what rates are multiplied by, and whether moments are found first."""
 
     name: str
-    how: How = How()
+    how: How = AS_USUAL
     slower: float = 1.0
     adam: bool = False
     moments: str = ""
@@ -100,7 +100,7 @@ LINES: Final = (
 
 # --------------------------------------------------------------------------------------------------------------- tasks
 def _right(inputs: Array, labels: Array) -> Judge:
-    return lambda weights: 100 * float((inputs @ weights.T).argmax(1).__eq__(labels).mean())
+    return lambda weights: 100 * float(((inputs @ weights.T).argmax(1) == labels).mean())
 
 
 def _pictures(places: Places, features: str, views: int, seed: int) -> World:
@@ -115,13 +115,13 @@ def _world(inputs: Array, labels: Array, validation: Any, test: Any, views: int)
     seen = np.stack([_shifted(inputs, *shift) for shift in _SHIFTS[:views]], 1) if views > 1 else inputs
 
     def changed(function: Callable[[Array], Array]) -> World:
-        return _world(function(inputs), labels, (function(validation[0]), validation[1]), (function(test[0]), test[1]), 1)
+        others = [(function(given), told) for given, told in (validation, test)]
+        return _world(function(inputs), labels, *others, 1)
 
     return World(
         shares=[Share(seen[part], labels[part]) for part in parts],
         validation=_right(*validation),
         test=_right(*test),
-        changed=lambda x, mean, scale: (x - mean) / scale,
         with_inputs=changed,
     )
 
@@ -147,7 +147,7 @@ def _prepared(places: Places, features: str) -> list[tuple[Array, Any]]:
 
 
 def _heart(places: Places, seed: int) -> World:
-    """Four hospitals of different sizes; a third of the patients is for testing, and a third of the others to choose."""
+    """Four hospitals of different sizes; a third of the patients is for testing, a third of the others to choose by."""
     tables = read_settings(shipped("hospitals"), quick=False)
     settings = {"source": tables["sources"]["heart"], "site": "hospital", "group": "", "least": 1}
     whole: Cohort = cohort(decoded(CohortSettings, settings, "heart"), places.data)
@@ -166,7 +166,6 @@ def _hospitals(learned: Cohort, chosen: Cohort, test: Cohort, change: Callable[[
         shares=[Share(change(_with_one(each.inputs)), each.happened.astype(np.int64)) for each in shares],
         validation=judged(chosen),
         test=judged(test),
-        changed=lambda x, mean, scale: (x - mean) / scale,
         with_inputs=lambda function: _hospitals(learned, chosen, test, function),
     )
 
@@ -210,8 +209,7 @@ def _quiet(size: int, batch: int, steps: int, epsilon: float) -> TruncatedPoisso
     cap = min(size, math.ceil(batch + 5 * math.sqrt(batch)))
     first = TruncatedPoissonGaussian(dataset_size=size, batch_size=batch, cap=cap, noise_multiplier=1.0)
     accountant = PldAccountant(adjacency=Adjacency.ADD_REMOVE)
-    found = least_noise(first, steps, Budget(epsilon=epsilon, delta=DELTA), accountant).mechanism
-    return found
+    return least_noise(first, steps, Budget(epsilon=epsilon, delta=DELTA), accountant).mechanism
 
 
 def federation(task: Task, world: World, epsilon: float, more_steps: int) -> Federation:
@@ -282,6 +280,11 @@ def ablation(chosen: Mapping[str, Task], epsilons: Sequence[float]) -> Iterator[
                 }
 
 
+def _shown(row: Mapping[str, Any]) -> str:
+    figures = f"{row['mean']:.2f} | {row['gap']:+.2f} | {row['low']:+.2f} … {row['high']:+.2f} | {row['rate']:g}"
+    return f"| {row['task']} | {row['epsilon']:g} | {row['line']} | {figures} | {row['cost']} | {row['seconds']} |"
+
+
 def main() -> None:
     """Write every row as it comes."""
     asked = argparse.ArgumentParser(description=__doc__)
@@ -294,11 +297,10 @@ def main() -> None:
     places = Places(data=given.data_dir, features=given.features, results=given.out.parent)
     known = tasks(places)
     rows = []
-    for row in ablation({name: known[name] for name in given.tasks.split(",")}, [*map(float, given.epsilons.split(","))]):
+    chosen = {name: known[name] for name in given.tasks.split(",")}
+    for row in ablation(chosen, [float(each) for each in given.epsilons.split(",")]):
         rows.append(row)
-        interval = f"{row['low']:+.2f} … {row['high']:+.2f}"
-        print(f"| {row['task']} | {row['epsilon']:g} | {row['line']} | {row['mean']:.2f} | {row['gap']:+.2f} | {interval} | "
-              f"{row['rate']:g} | {row['seconds']} |", flush=True)
+        print(_shown(row), flush=True)
         given.out.write_text(json.dumps({"made": surroundings(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 

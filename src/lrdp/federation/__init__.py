@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from lrdp.federation.server.run_result import RunResult
     from lrdp.federation.server.strategy import VerifiedAverage
     from lrdp.federation.server.terms import Terms, everybody
+    from lrdp.federation.wire.model_averages import Averaging
     from lrdp.federation.wire.orders import Order
 
 __all__ = [
+    "Averaging",
     "BufferedAverage",
     "Consortium",
     "InProcessGrid",
@@ -42,6 +44,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Averaging": "wire.model_averages",
     "BufferedAverage": "server.buffered",
     "Consortium": "local.consortium",
     "InProcessGrid": "local.in_process",
@@ -57,7 +60,13 @@ _HOMES: Final = {
     "guarded_client_app": "client.forwarding",
     "private_client_app": "client.app",
 }
-_WITHOUT_FLOWER: Final = ("local.consortium", "wire.orders", "server.round_report", "client.local_task")
+_WITHOUT_FLOWER: Final = (
+    "local.consortium",
+    "wire.model_averages",
+    "wire.orders",
+    "server.round_report",
+    "client.local_task",
+)
 
 
 def __getattr__(name: str) -> Any:
