@@ -19,7 +19,19 @@ from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
-from accuracy_heads import Adam, Array, Federation, How, Sgd, Share, automatic, averaged, private_moments, trained
+from accuracy_heads import (
+    Adam,
+    Array,
+    Federation,
+    How,
+    Sgd,
+    Share,
+    automatic,
+    averaged,
+    check_against_engine,
+    private_moments,
+    trained,
+)
 
 from lrdp.accounting import Adjacency, Budget, PldAccountant, TruncatedPoissonGaussian, least_noise
 from lrdp.experiments.data import DataSettings, prepared
@@ -295,6 +307,7 @@ def main() -> None:
     asked.add_argument("--epsilons", default="2,8")
     given = asked.parse_args()
     places = Places(data=given.data_dir, features=given.features, results=given.out.parent)
+    check_against_engine()
     known = tasks(places)
     rows = []
     chosen = {name: known[name] for name in given.tasks.split(",")}

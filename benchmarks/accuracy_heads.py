@@ -1,19 +1,24 @@
 """Private training of a linear head, in closed form: the law of the engine's steps at a hundredth of their time.
 
 Of a linear layer under cross-entropy a record's gradient is an outer product, whose length is that of its two factors.
-So the clipped sum of a batch is one product of matrices; a test holds it against the engine's own.
+So the clipped sum of a batch is one product of matrices; ``check_against_engine`` holds it against the engine's own.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from lrdp.accounting import TruncatedPoissonGaussian
+from lrdp.accounting import FixedSizeGaussian, TruncatedPoissonGaussian
+from lrdp.training import PublicConstants, Task, TensorRecords, unaccounted_private_update
+from lrdp.training import Sgd as EngineSgd
 
 Array = NDArray[np.float32]
 Chance = np.random.Generator
@@ -165,3 +170,25 @@ def private_moments(given: Federation, reach: float, seed: int) -> tuple[Array, 
     mean = found[:width] / most * reach
     variance = found[width:] / most * reach**2 - mean**2
     return mean.astype(np.float32), np.sqrt(np.maximum(variance, 1e-3 * max(variance.mean(), 1e-30))).astype(np.float32)
+
+
+def check_against_engine() -> None:
+    """End the program unless the engine moves a head by what is computed here, for records short and long.
+
+    A data set of one record over and over makes every batch the same, so that nothing but the gradient is compared.
+    """
+    chance = np.random.default_rng(29)
+    step = FixedSizeGaussian(dataset_size=11, batch_size=9, noise_multiplier=1e-6)
+    for length in (0.1, 1.0, 30.0):
+        record = (length * chance.standard_normal((1, 7)) / 7**0.5).astype(np.float32)
+        weights, label = chance.standard_normal((3, 7)).astype(np.float32), np.array([2])
+        head = nn.Linear(7, 3, bias=False)
+        with torch.no_grad():
+            head.weight.copy_(torch.from_numpy(weights))
+        records = TensorRecords(torch.from_numpy(record.repeat(12, 0)), torch.from_numpy(label.repeat(12)))
+        constants = PublicConstants(clip_norm=CLIP_NORM, optimiser=EngineSgd(lr=1.0))
+        task = Task(model=head, dataset=records, loss=nn.functional.cross_entropy, constants=constants)
+        theirs = -unaccounted_private_update(step, 1, task).delta["weight"].numpy()
+        ours = clipped_sum(weights, Share(record, label), np.array([0]), flat)
+        if np.linalg.norm(theirs - ours) > 0.01 * np.linalg.norm(ours) + 1e-4:
+            sys.exit(f"a record of length {length} moves the engine by {theirs}, and by {ours} here.")
