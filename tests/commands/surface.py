@@ -163,7 +163,19 @@ LINES = {
     "model show": Line({"path": "model.safetensors"}, {"path": PLAIN}),
     "model verify": Line(
         {"path": "model.safetensors", "pin": PIN, "receipts": "receipts.txt"},
-        {"path": PLAIN, "receipts": Role({**NOWHERE, "empty": 2, "noise.bin": 5, "nothing.txt": 5})},
+        {
+            "path": PLAIN,
+            "receipts": Role({**NOWHERE, "empty": 2, "noise.bin": 5, "nothing.txt": 5}),
+            "models": ELSEWHERE,  # of an average alone: tests/federation/wire/test_model_averages.py
+        },
+    ),
+    "model average": Line(
+        {"out": "average.safetensors", "models": ["model.safetensors"]},
+        {
+            "out": Role({**WRITTEN.spoiled, "noise.bin": 2, "nowhere/below.safetensors": 2}),
+            "models": PLAIN,
+        },
+        writes=True,
     ),
     "model export": Line(
         {"out": "model.pt", "path": "model.safetensors"},

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from lrdp.federation.server.schemes import ExactRounds, SketchRounds
     from lrdp.federation.server.strategy import VerifiedAverage
     from lrdp.federation.server.terms import Terms, everybody
+    from lrdp.federation.wire.model_averages import Averaging
     from lrdp.federation.wire.orders import Order
 
 __all__ = [
+    "Averaging",
     "BufferedAverage",
     "CommonRules",
     "Consortium",
@@ -46,6 +48,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Averaging": "wire.model_averages",
     "BufferedAverage": "server.buffered",
     "CommonRules": "local.consortium",
     "Consortium": "local.consortium",
@@ -64,7 +67,13 @@ _HOMES: Final = {
     "guarded_client_app": "client.forwarding",
     "private_client_app": "client.app",
 }
-_WITHOUT_FLOWER: Final = ("local.consortium", "wire.orders", "server.round_report", "client.local_task")
+_WITHOUT_FLOWER: Final = (
+    "local.consortium",
+    "wire.model_averages",
+    "wire.orders",
+    "server.round_report",
+    "client.local_task",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.losses import CrossEntropy, ExampleLoss, NamedCrossEntropy
 from lrdp.training.memory import LiveBytes, MemoryPlan, keep_freed_blocks, return_large_blocks
+from lrdp.training.moments import FeatureMoments, FeatureSum, Standardised, moments_task
 from lrdp.training.optimisers import Adam, AdamW, Moments, Optimiser, Sgd
 from lrdp.training.padding import Padded
 from lrdp.training.probes import public_records
@@ -49,6 +50,8 @@ __all__ = [
     "Draw",
     "ExampleLoss",
     "Execution",
+    "FeatureMoments",
+    "FeatureSum",
     "Features",
     "FlatClipping",
     "GroupedByUnit",
@@ -70,6 +73,7 @@ __all__ = [
     "Schedule",
     "Sgd",
     "Shelf",
+    "Standardised",
     "StandardisedConv2d",
     "StepDone",
     "Task",
@@ -88,6 +92,7 @@ __all__ = [
     "is_by_unit",
     "keep_freed_blocks",
     "memory_plan",
+    "moments_task",
     "placed",
     "prepared",
     "private_update",

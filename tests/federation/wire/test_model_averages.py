@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from federation.worlds import World, world
 from lrdp.cli import app
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
-from lrdp.federation.wire.model_averages import AveragedModel, Averaging, read_kept
+from lrdp.federation import Averaging
+from lrdp.federation.wire.model_averages import AveragedModel, read_kept
 from lrdp.federation.wire.model_files import KeptModel, read_model, write_model
 from lrdp.integrity import MODEL, model_hash
 
