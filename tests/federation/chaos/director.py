@@ -109,7 +109,7 @@ class Director:
             os.dup2(log, 2)
             acts[kind]()
             code = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001 — it is a fork: nothing of it may go on into the director's own code
             traceback.print_exc()
         finally:
             sys.stdout.flush()
@@ -191,7 +191,9 @@ class Director:
 
     def strike(self, where: float) -> None:
         """Kill one of those who may still die, whatever it is doing."""
-        mortal = sorted(child for child, (kind, _, _) in self.living.items() if self.deaths[kind] < self.mortality(kind))
+        mortal = sorted(
+            child for child, (kind, _, _) in self.living.items() if self.deaths[kind] < self.mortality(kind)
+        )
         if mortal:
             os.kill(mortal[int(where * len(mortal))], signal.SIGKILL)
 

@@ -32,9 +32,7 @@ def verified_by(folder: Path) -> KeptModel:
     if state is None or not isinstance(hello, Hello):
         raise InvalidInput(f"the client in {folder} has no model yet: it has entered no round of a session.")
     ready = last_verified(state)
-    return KeptModel.at(
-        ready.position, Layout.decode(hello.layout), ready.model, opened=Session.decode(hello.session)
-    )
+    return KeptModel.at(ready.position, Layout.decode(hello.layout), ready.model, opened=Session.decode(hello.session))
 
 
 def proved(kept: KeptModel, receipts: Path, pin: bytes) -> history.VerifiedLine:
