@@ -1,8 +1,8 @@
 """What a server's own work costs beside a round of VGG11: to ask who can take part, and to write model and state.
 
 Processor seconds of a process that holds the server and all clients, for each round after the first, and wall-clock
-seconds of what waits for the disk. With ``--before``, a checkout of another version takes turns with this one, a process
-each time: a machine's speed drifts by more than the two differ. Run: make bench-federation_parts ARGS="--json"
+seconds of what waits for the disk. With ``--before``, a checkout of another version takes turns with this one, each time
+in a process: a machine's speed drifts by more than the two differ. Run: make bench-federation_parts ARGS="--json"
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -175,11 +176,30 @@ def no_file_beyond(room: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not surface.LINES[name].long])
 def test_control_the_lines_of_the_table_work_and_print_json(lrdp: Run, folder: Path, tmp_path: Path, name: str) -> None:
-    place = tmp_path / "world"
+    place, line = tmp_path / "world", surface.LINES[name]
     shutil.copytree(folder, place)
-    ended = lrdp(*surface.words(name, COMMANDS[name], {**surface.LINES[name].given, "as_json": True}), inside=place)
+    before = everything(place)
+    ended = lrdp(*surface.words(name, COMMANDS[name], {**line.given, "as_json": True}), inside=place)
     assert ended.code == 0, ended.err
     assert isinstance(json.loads(ended.out), dict)
+    # Else the disk that is full would not be tried with a new command that writes.
+    assert line.writes or everything(place) == before, f"{name} writes, and the table does not say so"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if not surface.LINES[name].long])
+def test_a_terminal_of_ascii_is_told_the_same_by_every_command(
+    lrdp: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    place = tmp_path / "world"
+    shutil.copytree(folder, place)
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True) for _ in range(2))
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+    ended = lrdp(*surface.words(name, COMMANDS[name], surface.LINES[name].given), inside=place)
+    said = [stream.buffer.getvalue().decode("ascii") for stream in (out, err)]  # type: ignore[attr-defined]
+    assert ended.code == 0, said
+    assert any(said)
+    assert "Traceback" not in said[1]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from federation.rotations import rotate
+from federation.test_rotation import at_round
 from federation.worlds import World, world
 from federation.worlds import model as linear
 from lrdp.cli import app
@@ -50,6 +52,18 @@ def test_a_file_is_proved_by_the_receipt_of_its_round(place: World) -> None:
     assert position is not None
     assert (proved["model"], proved["tip"]) == (position.model.hex(), position.tip.hex())
     assert called("verify", path, "--pin", pin, "--receipts", place.consortium.server_folder)["verified"] is True
+
+
+def test_a_model_is_proved_after_the_registry_changed(tmp_path: Path) -> None:
+    """The session keeps the name under which it was opened, and so do its receipts."""
+    place = world(tmp_path, 4)
+    place.run(2, choose=at_round({0: lambda: rotate(place, without=["hospital-3"])}))
+    pin, path = place.consortium.registry().digest.hex(), last_model(place)
+    proved = called("verify", path, "--pin", pin)
+    assert (proved["verified"], proved["participants"]) == (True, place.names[:3])
+    exported = tmp_path / "own.safetensors"
+    called("export", exported, "--client", place.consortium.client("hospital-0").folder)
+    assert called("verify", exported, "--pin", pin, "--receipts", path.parent)["session"] == proved["session"]
 
 
 def test_another_model_under_the_same_words_is_not(place: World, tmp_path: Path) -> None:

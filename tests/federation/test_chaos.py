@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from .chaos.evidence import Evidence, check
+from .chaos.evidence import Evidence
+from .chaos.holding import check
 from .chaos.schedule import Change, Mortality, Schedule, drawn
 
 HERE = Path(__file__).parent

@@ -1,7 +1,7 @@
 """The processes of the field: a server, and for each hospital a node and a guard. Each knows files and sockets alone.
 
-The server's grid reaches a node over a socket, as a SuperLink would; the node is Flower's ClientApp that a server ships,
-and passes messages to the guard, which is `lrdp guard` itself. A node that was killed stays listed for a while, as
+The server's grid reaches a node over a socket, as a SuperLink would; the node is the ClientApp that a server ships, and
+passes messages to the guard, which is `lrdp guard` itself. A node that was killed stays listed for a while, as
 Flower lists it, and comes back as another node. Nodes write down what passes through them, before they pass it on.
 """
 
@@ -50,7 +50,10 @@ from federation.worlds import model, records
 from lrdp.federation import LocalTask
 from lrdp.training import CrossEntropy
 
-task = LocalTask(model=model, dataset=lambda given: records({"partition-id": given["number"]}), loss=CrossEntropy(classes=2))
+def own_records(given):
+    return records({"partition-id": given["number"]})
+
+task = LocalTask(model=model, dataset=own_records, loss=CrossEntropy(classes=2))
 """
 
 
@@ -251,7 +254,7 @@ def _forget_what_is_concluded() -> None:
     """The next model is shown before it and the state that names it are on disk."""
     from lrdp.federation.server.coordinator import Coordinator
 
-    genuine, note = Coordinator.conclude, Coordinator.note
+    genuine = Coordinator.conclude
 
     def conclude(self: Coordinator) -> Any:
         self.note = lambda **_: None  # type: ignore[method-assign]
@@ -260,7 +263,6 @@ def _forget_what_is_concluded() -> None:
         finally:
             del self.note
 
-    assert note is not None
     Coordinator.conclude = conclude  # type: ignore[method-assign]
 
 

@@ -109,7 +109,7 @@ class Director:
             os.dup2(log, 2)
             acts[kind]()
             code = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001 — it is a fork: nothing of it may go on into the director's own code
             traceback.print_exc()
         finally:
             sys.stdout.flush()
