@@ -19,6 +19,7 @@ MECHANISMS = {
     "gaussian": ["accounting/mechanisms/test_mechanisms", "accounting/test_conversion"],
     "poisson": ["accounting/mechanisms/test_mechanisms", "accounting/test_brute_force", "accounting/test_peers"],
     "sampled": ["accounting/mechanisms/test_mechanisms", "ledger/test_costliest"],
+    "rows_drawn": ["accounting/test_groups"],
     "truncated_poisson": [
         "accounting/test_every_size",
         "accounting/mechanisms/test_mechanisms",
@@ -209,6 +210,7 @@ LOCAL = {
 REPORT = {
     "plan_plot": ["commands/test_accounting"],
     "plan_table": ["commands/test_accounting", "printed/test_accounting"],
+    "risk_plot": ["commands/test_accounting"],
     "run_table": ["printed/test_views", "test_screen"],
     "statement_pages": ["report/test_statement", "report/test_statement_in_a_browser", "printed/test_statements"],
     "statement_points": ["report/test_statement", "printed/test_statements"],
