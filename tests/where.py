@@ -19,6 +19,7 @@ MECHANISMS = {
     "gaussian": ["accounting/mechanisms/test_mechanisms", "accounting/test_conversion"],
     "poisson": ["accounting/mechanisms/test_mechanisms", "accounting/test_brute_force", "accounting/test_peers"],
     "sampled": ["accounting/mechanisms/test_mechanisms", "ledger/test_costliest"],
+    "rows_drawn": ["accounting/test_groups"],
     "sized": ["commands/test_steps", "accounting/test_planning"],
     "truncated_poisson": [
         "accounting/test_every_size",
@@ -222,6 +223,7 @@ REPORT = {
     "frontier_table": ["commands/test_planning", "printed/test_accounting"],
     "plan_plot": ["commands/test_planning"],
     "plan_table": ["commands/test_planning", "printed/test_accounting"],
+    "risk_plot": ["commands/test_accounting"],
     "run_table": ["printed/test_views", "test_screen"],
     "statement_pages": ["report/test_statement", "report/test_statement_in_a_browser", "printed/test_statements"],
     "statement_points": ["report/test_statement", "printed/test_statements"],

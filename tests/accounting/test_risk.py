@@ -1,4 +1,4 @@
-"""What any test can tell: the curve from a loss distribution, against closed forms, tests that were run, and one point."""
+"""What any test can tell: the curve of a loss distribution, against closed forms, tests made by force and one point."""
 
 from __future__ import annotations
 

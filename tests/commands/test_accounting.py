@@ -61,6 +61,34 @@ def test_without_an_accountant_the_best_one_that_has_a_bound_is_taken(lrdp):
     assert record(lrdp(replaced))["accountant"] == "pld"
 
 
+def test_epsilon_answers_for_several_rows_of_one_person(lrdp):
+    line = f"epsilon {CLIENT} --noise-multiplier 6 --group-size 3"
+    answer = record(lrdp(f"{line} --json"))
+    assert answer["epsilon"] == pytest.approx(14.199, abs=1e-3)
+    assert answer["guess_rate"] == pytest.approx(0.905, abs=1e-3)
+    code, out, err = lrdp(f"{line} --accountant rdp")
+    assert (code, out) == (2, "")
+    assert "--group-size=3" in err
+
+
+def test_epsilon_gives_what_any_attack_can_tell_and_draws_it(lrdp, tmp_path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "curve.svg"
+    answer = record(lrdp(f"epsilon {CLIENT} --noise-multiplier 6 --plot {picture} --json"))
+    assert answer["guess_rate"] == pytest.approx(0.6693, abs=1e-4)
+    assert answer["advantage"] == pytest.approx(2 * answer["guess_rate"] - 1, abs=1e-9)
+    assert answer["true_positives_at_0.01"] == pytest.approx(0.0739, abs=1e-4)
+    false, true = zip(*answer["trade_off"], strict=True)
+    assert list(false) == sorted(false)
+    assert list(true) == sorted(true)
+    assert (false[-1], true[-1]) == (1.0, 1.0)
+    assert all(above >= below for below, above in answer["trade_off"])
+    assert b"<svg" in picture.read_bytes()
+    code, out, err = lrdp(f"epsilon {CLIENT} --noise-multiplier 6 --plot {tmp_path / 'curve.doc'}")
+    assert (code, out) == (2, "")
+    assert "must end in one of" in err
+
+
 @pytest.mark.parametrize("accountant", ["rdp", "taylor", "pld"])
 def test_calibrate_keeps_the_target_and_epsilon_confirms_it(lrdp, accountant):
     found = record(lrdp(f"calibrate {CLIENT} --epsilon 8 --accountant {accountant} --json"))

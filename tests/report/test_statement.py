@@ -19,8 +19,8 @@ from lrdp.report.statement_pages import html, text
 from lrdp.training.rounding import HEADROOM
 
 POINTS = (
-    "plainly unit adjacency epsilon trust mechanism scope covered uncovered budget versions channels tuning audit head "
-    "renewal"
+    "plainly unit adjacency epsilon risk trust mechanism scope covered uncovered budget versions channels tuning audit "
+    "head renewal"
 ).split()
 
 
@@ -195,6 +195,19 @@ def test_books_that_clipped_rows_once_are_read_as_rows(tmp_path: Path) -> None:
         assert summarize(books).group.epsilon == summarize(books).guaranteed.epsilon
         books.policies.insert(0, books.policies[0]._replace(text=policy(max_rows_per_unit="40").text))
         assert summarize(books).group.epsilon > 39 * summarize(books).guaranteed.epsilon
+
+
+def test_the_statement_gives_what_is_guaranteed_against_guessing_beside_what_the_whole_curve_says(
+    statement: Statement,
+) -> None:
+    summary, figures = statement.summary, record(statement)
+    assert figures["membership_guess_rate"] == figures["risk"]["guess_rate"]
+    assert figures["risk"]["guess_rate"] == pytest.approx(guess_rate(summary.guaranteed), abs=1e-12)
+    assert 0.5 < figures["risk_spent"]["guess_rate"] < figures["risk"]["guess_rate"]
+    words = " ".join(text(statement).split())
+    for curve in (summary.trade_off, summary.trade_off_spent):
+        assert f"at most {curve.guess_rate:.1%} of guesses are right" in words
+        assert f"{curve.true_positives(0.01):.1%} at 1.0%" in words
 
 
 def test_the_guess_rate_is_the_largest_of_all_tests() -> None:

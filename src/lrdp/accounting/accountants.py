@@ -194,7 +194,7 @@ class PldAccountant(Accountant):
         return PrivacySpent(epsilon=epsilon, delta=max(direction.delta(epsilon) for direction in directions))
 
     def directions(self, history: History, tail: float) -> tuple[LossDistribution, LossDistribution]:
-        """The loss distributions of removal and of addition; at most ``tail`` of each is cut off, and counts as lost."""
+        """The loss distributions of removal and addition; what is cut off, at most ``tail`` of each, counts as lost."""
         history = checked_history(history)
         steps = sum(history.values())
         pairs = [(mechanism.group_pair(self.adjacency, self.rows), count) for mechanism, count in history.items()]

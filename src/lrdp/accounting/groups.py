@@ -1,8 +1,8 @@
 """One person with several rows: what holds for all of them together.
 
-Two ways, both proved, of which the smaller ε counts. By the *pair*: how many of the rows are in a batch has a known law,
-and each moves the sum by as much as one record does (docs/accounting.md, Theorem 8). By the *formula*: k applications
-of the definition, from whatever is known of one record.
+Two ways, both proved, of which the smaller ε counts. By the *pair*: how many of the rows are in a batch has a known
+law, and each moves the sum by as much as one record does (docs/accounting.md, Theorem 8). By the *formula*: k
+applications of the definition, from whatever is known of one record.
 """
 
 from __future__ import annotations

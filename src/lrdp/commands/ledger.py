@@ -37,7 +37,7 @@ from lrdp.ledger import (
     void,
     write_export,
 )
-from lrdp.report import statement_pages
+from lrdp.report import registry_entry, statement_pages
 from lrdp.report.statement import Statement, record
 from lrdp.report.statement_points import day
 
@@ -205,6 +205,9 @@ def statement(
     path: LedgerPath = None,
     folder: Folder = Path(),
     html: Annotated[Path | None, typer.Option(help="Also write one HTML page to this file.")] = None,
+    registry: Annotated[
+        bool, typer.Option("--registry", help="The entry for OpenDP's registry of deployments, as JSON.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """The privacy statement, filled from the books: text, JSON or HTML.
@@ -217,7 +220,9 @@ def statement(
     if html is not None:
         replace(html, statement_pages.html(made).encode())
         say(f"Wrote {html}.")
-    if as_json:
+    if registry:
+        print_json(registry_entry.entry(made))
+    elif as_json:
         print_json(record(made))
     else:
         print_page(statement_pages.text(made))

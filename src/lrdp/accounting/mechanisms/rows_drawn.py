@@ -20,8 +20,8 @@ def among_subsets(rows: int, dataset_size: int, batch_size: int) -> tuple[float,
     others = dataset_size - rows
     if others < batch_size:
         raise Unsupported(
-            f"a group of {rows} rows of {dataset_size} leaves {others}, too few for a batch of {batch_size}: no pair is "
-            f"proved for it."
+            f"a group of {rows} rows of {dataset_size} leaves {others}, too few for a batch of {batch_size}: no pair "
+            f"is proved for it."
         )
     index = np.arange(rows, dtype=np.float64)
     none = np.log1p(-batch_size / (dataset_size - index)).sum()
