@@ -88,9 +88,8 @@ def main() -> None:
         chosen = [line for line in lines if line.task in tasks]
         kappa, factor = shared(chosen)
         lost = [line.lost(kappa) for line in chosen]
-        print(
-            f"{kind}: κ = {kappa:.2f} (×/÷ {factor:.2f}), {fmean(lost):.2f} points lost on average, {max(lost):.2f} at most"
-        )
+        figures = f"{fmean(lost):.2f} points lost on average, {max(lost):.2f} at most"
+        print(f"{kind}: κ = {kappa:.2f} (×/÷ {factor:.2f}), {figures}")
 
 
 if __name__ == "__main__":
