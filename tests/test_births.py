@@ -215,7 +215,7 @@ WITHOUT_FIGURES = {
 # For other rooms: constants, files and formats, and what is made of values that were checked when they were born.
 FOR_OTHER_ROOMS = {
     *("CLIP_HEADROOM", "FLEET_CHUNK", "MECHANISMS", "SPREAD", "checked_history", "readings", "recipes"),
-    *("LEAST_STEPS", "PlanTrial", "baselines", "calibrated", "finals", "kept", "trials"),
+    *("LEAST_STEPS", "PlanTrial", "baselines", "calibrated", "close", "finals", "kept", "trials"),
     *("FleetBooks", "FleetView", "Home", "Report", "Retries", "Scheme", "Store", "Summary", "VerifiedBooks"),
     *("LONGEST_HEAD", "LONGEST_LINE", "MOST_TOML_CHARACTERS", "REPORT_LABEL", "check_heads", "check_key_known"),
     "encode_mechanism",

@@ -41,7 +41,7 @@ class CoinTosses(SizedGaussian):
 
     @classmethod
     def batch_sizes(cls, sizes):
-        return range(sizes.rows, sizes.rows + 1)
+        return range(1, sizes.dataset_size) if sizes.rows is None else range(sizes.rows, sizes.rows + 1)
 
     @classmethod
     def drawing(cls, batch_size, sizes):
@@ -65,6 +65,7 @@ for line in (
     "epsilon --mechanism poisson -n 1024 -b 32 --noise-multiplier 3 --steps 40 --delta 1e-5 --json",
     "calibrate --mechanism coin-tosses -n 1000 --coins 5 --epsilon 2 --steps 40 --delta 1e-5 --json",
     "plan -n 1000 -b 31 --rounds 4 --local-steps 10 --epsilon 2 --delta 1e-5 --json --plot " + folder + "/plan.svg",
+    "plan -n 1000 --passes 2 --rows 31 --least-steps 20 --epsilon 2 --delta 1e-5 --json",
     "init --folder " + folder + " --mechanism coin-tosses -n 1000 -b 31 --rounds 4 --local-steps 10 --json",
 ):
     sys.argv = ["lrdp", *line.split()]
@@ -107,10 +108,16 @@ def test_a_plan_compares_it_and_draws_it(answers: tuple[list[dict[str, object]],
     assert "coin-tosses" in (answers[1] / "plan.svg").read_text(encoding="utf-8")
 
 
+def test_a_search_by_passes_tries_it(answers: tuple[list[dict[str, object]], Path]) -> None:
+    searched = answers[0][4]["searched"]
+    assert isinstance(searched, list)
+    assert "coin-tosses" in {candidate["mechanism"] for candidate in searched}
+
+
 def test_a_policy_states_it_in_its_own_words_and_its_budget_is_opened(
     answers: tuple[list[dict[str, object]], Path],
 ) -> None:
-    assert answers[0][4]["rounds"] == 4
+    assert answers[0][5]["rounds"] == 4
     lines = (answers[1] / "policy.toml").read_text(encoding="utf-8").splitlines()
     place = lines.index('sampling = "coin-tosses"')
     assert lines[place - 1 : place + 4] == [

@@ -73,6 +73,8 @@ class TrainingAim:
         local_steps = self.local_steps or math.ceil(self.least_steps / _MOST_ROUNDS)
         enough = -(-self.least_steps // local_steps) * local_steps
         last = max(1, min(self.dataset_size, int(self.passes * self.dataset_size / enough * (1 + 1e-12))))
+        while last > 1 and math.prod(self.schedule(last) or (0,)) < self.least_steps:  # whole rounds lose a few
+            last -= max(1, last // 256)
         first = min(self.rows, last)
         octaves = math.ceil(math.log(self.dataset_size / first, _STRIDE))
         tried = {last, self.dataset_size, *(round(first * _STRIDE**step) for step in range(octaves))}
@@ -130,8 +132,8 @@ def trials(aim: TrainingAim) -> list[PlanTrial]:
     exact, tight = _accountants()
     found = []
     for kind in trained_kinds():
+        batches = kind.batch_sizes(sizes) if kind.bounds else range(0)
         accountant = exact if PlanRecipe(kind, exact).has_bound(sizes) else tight
-        batches = kind.batch_sizes(sizes) if kind.bounds else ()
         found += [PlanTrial(kind.drawing(size, sizes), accountant) for size in aim.batch_sizes if size in batches]
     return found
 
@@ -153,12 +155,17 @@ def calibrated(aim: TrainingAim, trial: PlanTrial) -> Candidate | None:
     return None
 
 
-def finals(aim: TrainingAim, searched: Sequence[Candidate]) -> list[PlanTrial]:
-    """Those that loss distributions, which are tighter and slower, have to decide between."""
-    able = _with_enough_steps(aim, searched)
+def close(aim: TrainingAim, searched: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Those with enough steps whose noise is near the least; where nobody has enough, of those with the most."""
+    enough = min(aim.least_steps, max(candidate.steps for candidate in searched))
+    able = [candidate for candidate in searched if candidate.steps >= enough]
     least = min(candidate.noise_over_training for candidate in able)
-    close = [each for each in able if each.noise_over_training <= least * (1 + _CLOSE)]
-    return [PlanTrial(each.mechanism.with_noise(1.0), _accountants()[1]) for each in close]
+    return tuple(each for each in able if each.noise_over_training <= least * (1 + _CLOSE))
+
+
+def finals(aim: TrainingAim, searched: Sequence[Candidate]) -> list[PlanTrial]:
+    """What loss distributions, which are tighter and slower, have to decide between."""
+    return [PlanTrial(each.mechanism.with_noise(1.0), _accountants()[1]) for each in close(aim, searched)]
 
 
 def baselines(aim: TrainingAim, searched: Sequence[Candidate], best: Candidate) -> list[PlanTrial]:
@@ -191,9 +198,10 @@ class Frontier:
             raise InvalidInput("finalists must hold one candidate at least, got none: there is nothing to recommend.")
 
     @property
-    def smallest(self) -> int:
-        """The smallest batch that was searched."""
-        return min((each.mechanism.normaliser for each in self.searched), default=self.aim.rows)
+    def small(self) -> Candidate | None:
+        """What it is measured by with a smaller batch; None where the recommended one is the smallest."""
+        same = min(self.recommended.mechanism.normaliser, self.aim.dataset_size - 1)
+        return next((each for each in self.measures if each.mechanism.normaliser < same), None)
 
     @property
     def closest(self) -> Candidate:
@@ -221,12 +229,6 @@ def kept(candidates: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
     if not found:
         raise OutOfReach("no step keeps this budget over so many passes: take fewer, or a larger epsilon or delta.")
     return found
-
-
-def _with_enough_steps(aim: TrainingAim, searched: Sequence[Candidate]) -> list[Candidate]:
-    """Those with the least steps that were asked for; where nobody has them, those with the most."""
-    enough = min(aim.least_steps, max(candidate.steps for candidate in searched))
-    return [candidate for candidate in searched if candidate.steps >= enough]
 
 
 def _accountants() -> tuple[Accountant, Accountant]:

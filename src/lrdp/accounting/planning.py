@@ -143,7 +143,10 @@ class PlanRecipe(NamedTuple):
 
     def has_bound(self, sizes: PublicSizes) -> bool:
         """Whether this accountant has an answer for steps of this kind."""
-        step = self.kind.drawing(self.kind.batch_sizes(sizes)[-1], sizes)
+        batches = self.kind.batch_sizes(sizes)
+        if not batches:
+            return False
+        step = self.kind.drawing(batches[-1], sizes)
         try:
             step.dominating_pair(self.accountant.adjacency)
             if isinstance(self.accountant, RenyiAccountant):

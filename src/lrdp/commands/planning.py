@@ -21,6 +21,7 @@ from lrdp.accounting import (
     TrainingAim,
     baselines,
     calibrated,
+    close,
     finals,
     kept,
     options,
@@ -136,7 +137,8 @@ def _searched(aim: TrainingAim, quiet: bool) -> Frontier:
         return _progress((calibrated(aim, each) for each in tried), len(tried), label, quiet)
 
     searched = kept(run(trials(aim), "Searching"))
-    finalists = kept(run(finals(aim, searched), "Deciding"))
+    decided = tuple(each for each in run(finals(aim, searched), "Deciding") if each is not None)
+    finalists = decided or close(aim, searched)  # where loss distributions resolve no such budget, orders decide
     best = Frontier(aim=aim, searched=searched, finalists=finalists).recommended
     measures = tuple(each for each in run(baselines(aim, searched, best), "Measuring") if each is not None)
     return Frontier(aim=aim, searched=searched, finalists=finalists, measures=measures)

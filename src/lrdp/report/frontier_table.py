@@ -64,7 +64,7 @@ def reason(frontier: Frontier) -> str:
         f"{best.label}, batches of {step.normaliser} in {best.rounds} rounds of {best.local_steps} steps, computed "
         f"{aim.rows} rows at a time, gathers the least noise over training ({AtMost(best.noise_over_training):.3g})"
     ]
-    same = [each for each in frontier.measures if each.mechanism.normaliser != frontier.smallest]
+    same = [each for each in frontier.measures if each is not frontier.small]
     words += [f"{_share(best, each)} of {each.label} with batches of {each.mechanism.normaliser}" for each in same]
     text = ", ".join(words) + "."
     if best.steps < aim.least_steps:
@@ -74,18 +74,16 @@ def reason(frontier: Frontier) -> str:
 
 def _gain(frontier: Frontier) -> str:
     """What large batches are good for here; and where there is nothing to gain, that."""
-    best, near = frontier.recommended, frontier.closest
-    small = [each for each in frontier.measures if each.mechanism.normaliser == frontier.smallest]
-    if not small:
+    best, near, small = frontier.recommended, frontier.closest, frontier.small
+    if small is None:
         return ""
-    least, share = small[0], best.noise_over_training / small[0].noise_over_training
-    times = f"{AtMost(1 / share):.2f} times the noise in {AtMost(_time(least) / _time(best)):.2f} times the rows"
+    share, size = best.noise_over_training / small.noise_over_training, small.mechanism.normaliser
+    times = f"{AtMost(1 / share):.2f} times the noise in {AtMost(_time(small) / _time(best)):.2f} times the rows"
     if share > _LITTLE:
         return (
-            f" There is next to nothing to gain from larger batches at so many passes: batches of {frontier.smallest} "
-            f"have {times}."
+            f" There is next to nothing to gain from larger batches at so many passes: batches of {size} have {times}."
         )
-    text = f" Batches of {frontier.smallest} would have {times}."
+    text = f" Batches of {size} would have {times}."
     if near.mechanism.normaliser * _FAR_BELOW <= best.mechanism.normaliser:
         text += (
             f" From batches of {near.mechanism.normaliser} ({near.steps} steps) on there is at most a tenth to gain: "
