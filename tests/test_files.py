@@ -18,7 +18,7 @@ from integrity.parties import federation, identity
 from ledger.worlds import POLICY
 from lrdp import files
 from lrdp.commands.fleet import reports_in
-from lrdp.commands.integrity import _lines
+from lrdp.commands.integrity import read_lines
 from lrdp.commands.ledger import _read_head
 from lrdp.commands.registry import _read_registry
 from lrdp.errors import InvalidInput, LrdpError
@@ -39,7 +39,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "identity": keys.load,
     "registry": _read_registry,
     "head": _read_head,
-    "receipts": lambda path: list(_lines(path)),
+    "receipts": lambda path: list(read_lines(path)),
     "reports": reports_in,
     "fleet": FleetBooks.load,
 }

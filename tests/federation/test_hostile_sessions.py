@@ -83,7 +83,7 @@ SESSIONS: list[tuple[str, Attack, str]] = [
     ("sybils added", _registry_with_sybils, "registry"),
     ("other server", _other_server, "server"),
     ("rosters of two", _small_roster, "malformed"),
-    ("method exact", _exact, "invalid"),
+    ("method exact", _exact, "scheme"),
     ("other size", _other_size, "invalid"),
     ("not bound to its layout", _unbound, "invalid"),
     ("a tensor missing", _layout(("weight", (2, 4))), "invalid"),

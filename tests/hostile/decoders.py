@@ -20,10 +20,11 @@ import numpy as np
 
 import lrdp
 from integrity.parties import SERVER, federation, honest_round, play_out, stage
+from integrity.test_depositions import framed
 from ledger.worlds import World, policy, request, round_trip
 from lrdp import codec, files
 from lrdp.commands.fleet import reports_in
-from lrdp.commands.integrity import _lines
+from lrdp.commands.integrity import read_lines
 from lrdp.errors import LrdpError
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.archive import Archive
@@ -36,9 +37,11 @@ from lrdp.federation.wire.shares import read_share
 from lrdp.federation.wire.sockets import receive
 from lrdp.integrity import ProofMethod, exact, history, keys, states
 from lrdp.integrity.cards import card, json_object, read_card, read_registry, registry_record
+from lrdp.integrity.depositions import Deposition
 from lrdp.integrity.encoding import Reader
 from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
+from lrdp.integrity.papers import Papers, decode_failed, encode_failed, failed_vectors
 from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.registry import Registry, title
 from lrdp.integrity.repeats import Shown, Stands
@@ -91,7 +94,9 @@ def found() -> set[str]:
 ELSEWHERE: Mapping[str, str] = {
     "accounting.filter_rules.readings": "what filters say, no bytes",
     "codec.formats.Format.read": "a part of Format.decode",
+    "commands.integrity.read_lines": "files.lines, each within a limit; here beneath history.audit",
     "commands.integrity.read_pin": "64 digits on the command line",
+    "federation.wire.case_files.read_case": "safetensors' own reader, within a limit, then decode_failed",
     "federation.server.archive.Archive.read_steps": "files.read, then history.read_step of each line",
     "federation.server.resuming.opened": "read_state, and what it holds",
     "federation.server.saved_state.read_state": "files.read, then SavedState.decode",
@@ -215,6 +220,8 @@ def _integrity() -> dict[str, Decoder]:
     receipt, session, me = honest_round(federation(3, size=5)), world.session, ready.identity
     exact_client = federation(3, size=5, method=ProofMethod.EXACT).clients["c000"].scheme
     vectors = states.client_vectors(ready)
+    disputed = framed()
+    failed, word = disputed.case(disputed.honest()), next(iter(disputed.honest().values()))
     line = (history.session_line(session) + "\n").encode()
     kept = {
         "messages.Accept.decode": (Accept.decode, played.accepts[0].encode()),
@@ -222,6 +229,9 @@ def _integrity() -> dict[str, Decoder]:
         "fixed_point.FixedPoint.decode": (FixedPoint.decode, session.parameters.point.encode()),
         "keys.Member.decode": (keys.Member.decode, me.member.encode()),
         "repeats.Shown.decode": (Shown.decode, Shown(update=3, roster=("a", "b")).encode()),
+        "depositions.Deposition.decode": (Deposition.decode, word.encode()),
+        "papers.Papers.decode": (Papers.decode, encode_failed(failed)),
+        "papers.decode_failed": (lambda data: decode_failed(data, failed_vectors(failed)), encode_failed(failed)),
         "messages.Header.decode": (Header.decode, scene.publish.header.encode()),
         "exact.SessionKey.decode": (exact.SessionKey.decode, exact.session_key(me, session, bytes(32)).encode()),
         "exact.read_exact_client": (lambda data: exact.read_exact_client(me, session, data), exact_client.encode()),
@@ -252,7 +262,7 @@ def _integrity() -> dict[str, Decoder]:
         "encoding.Reader.varint ": (_one_number, b"\x05"),
     }
     made = {f"integrity.{name}": Decoder(read=read, sample=sample) for name, (read, sample) in kept.items()}
-    audit = of_file(lambda path: _raised(history.audit(_lines(path), None).failure))
+    audit = of_file(lambda path: _raised(history.audit(read_lines(path), None).failure))
     return {**made, "integrity.history.audit ": Decoder(read=audit, sample=line)}
 
 

@@ -18,7 +18,6 @@ from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depos
 from lrdp.integrity.field import MERSENNE_127
 from lrdp.integrity.messages import Publish, Tag, Tags
 from lrdp.integrity.papers import decode_failed, encode_failed, failed_vectors
-from lrdp.integrity.schemes import transcript_challenge
 from lrdp.integrity.session import ProofMethod
 from lrdp.integrity.verdicts import Verdict
 from oracles import integrity_reference as reference
@@ -261,8 +260,16 @@ def test_a_case_is_the_same_after_bytes_and_no_turned_bit_of_its_papers_names_an
         assert not found.pairs
 
 
-def test_a_bare_tag_is_that_of_the_update_and_of_no_other() -> None:
+def test_the_second_implementation_makes_the_same_bytes_and_believes_the_same_signatures() -> None:
     scene = framed()
-    drawn = transcript_challenge(scene.publish.header, 37)
+    dg = scene.publish.header.digest
     for name, word in scene.honest().items():
-        assert word.bare.value == drawn.tag(scene.stage.committed[name].values)
+        sixteen = lambda value: value.to_bytes(16, "little")  # noqa: E731
+        values = scene.stage.committed[name].values.tolist()
+        bare, masks = reference.sketch(reference.challenge_seed(dg), values), [sixteen(mask) for mask in word.masks]
+        assert word.bare.value == bare
+        tag = reference.lp(b"T", name.encode(), sixteen(bare), word.bare.signature)
+        assert word.encode() == reference.lp(b"DEPOSITION/v1", tag, reference.lp(*masks), word.signature)
+        key, claim = identity(name).member.signing_key, (name.encode(), dg)
+        assert reference.signed(key, word.bare.signature, "bare-tag/v1", *claim, sixteen(bare))
+        assert reference.signed(key, word.signature, "deposition/v1", *claim, b"".join(masks))

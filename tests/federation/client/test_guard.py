@@ -18,13 +18,13 @@ import pytest
 from federation.guards import guarding, running, site
 from federation.hostile import HONEST, VICTIM, Stage, ordering, pickled, raw_order, stage
 from federation.worlds import model, records, world
-from lrdp.federation import LocalTask, Node, guarded_client_app
+from lrdp.federation import ExactRounds, LocalTask, Node, SketchRounds, guarded_client_app
 from lrdp.federation.client.forwarding import forwarded
 from lrdp.federation.client.guard import Ward, inspected
-from lrdp.federation.client.participant import most_vectors
 from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Frame
 from lrdp.federation.wire.questions import Contributed, Decline, Here, read_message, to_frame
 from lrdp.federation.wire.sockets import connected, listening, receive, send
+from lrdp.ledger import Scheme
 from lrdp.training import CrossEntropy
 
 MAGIC = b"lrdp-guard/1\n"
@@ -45,14 +45,21 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, P
         made.fresh().honest_round()
 
 
-def test_rounds_run_verified_and_paid_through_guards(tmp_path: Path) -> None:
-    made, app = world(tmp_path, 3), guarded_client_app()
+@pytest.mark.parametrize(
+    ("policies", "rounds"),
+    [(Scheme.SKETCH, SketchRounds()), pytest.param(Scheme.EXACT, ExactRounds(), marks=pytest.mark.slow)],
+    ids=["in the clear", "masked"],
+)
+def test_rounds_run_verified_and_paid_through_guards(
+    tmp_path: Path, policies: Scheme, rounds: SketchRounds | ExactRounds
+) -> None:
+    made, app = world(tmp_path, 3, scheme=policies), guarded_client_app()
     with ExitStack() as guards:
         for number, name in enumerate(made.names):
             path = tmp_path / f"{number}.sock"
             guards.enter_context(guarding(made.consortium.client(name), path, number))
             made.node(name).app, made.node(name).settings = app, {"guard": str(path)}
-        made.run(3)
+        made.run(3, scheme=rounds)
     assert [report.verified for report in made.reports] == [True] * 3
     assert all(made.books(name).charges.steps == 9 for name in made.names)
     assert not list(tmp_path.glob("*.sock")), "a socket goes with its guard"
@@ -83,7 +90,7 @@ def _prefix(*sizes: int, magic: bytes = MAGIC) -> bytes:
     return magic + bytes([len(sizes)]) + struct.pack(f">{len(sizes)}Q", *sizes)
 
 
-MOST = most_vectors(4096)
+MOST = 2 * 4096
 MALFORMED: dict[str, bytes] = {
     "no frame at all": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "another version": _prefix(3, magic=b"lrdp-guard/9\n") + b"abc",

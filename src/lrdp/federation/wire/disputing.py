@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lrdp.codec import RAW
-from lrdp.federation.wire.forms import Form
+from lrdp.federation.wire.forms import MessageForm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,4 +26,4 @@ class Deposed:
     word: bytes
 
 
-FORMS: Final = {b"dispute": Form(Dispute, {"tags": RAW}), b"deposed": Form(Deposed, {"word": RAW})}
+FORMS: Final = {b"dispute": MessageForm(Dispute, {"tags": RAW}), b"deposed": MessageForm(Deposed, {"word": RAW})}

@@ -27,7 +27,7 @@ class CatchUp:
 
 
 @dataclass(frozen=True)
-class Form:
+class MessageForm:
     """How a kind travels: its small values in the prefix, under its word, and its vectors as bodies after it."""
 
     kind: type[Any]

@@ -17,7 +17,7 @@ from typing import Final
 
 from lrdp.codec import NUMBER, RAW
 from lrdp.errors import InvalidInput
-from lrdp.federation.wire.forms import ORDER, PAID, RECEIPTS, SINCE, CatchUp, Form
+from lrdp.federation.wire.forms import ORDER, PAID, RECEIPTS, SINCE, CatchUp, MessageForm
 from lrdp.federation.wire.frames import Body
 from lrdp.integrity import FixedPoint
 
@@ -89,12 +89,12 @@ class MaskedAnnouncement:
 
 
 FORMS: Final = {
-    b"ablemask": Form(AbleToMask, {"key": RAW, "accept": RAW}),
-    b"pledging": Form(Pledging, {**ORDER, "invitation": RAW, "keys": RECEIPTS, **SINCE}, ("since.model",)),
-    b"pledged": Form(Pledged, {"trained_from": NUMBER, **PAID, "pledge": RAW}),
-    b"reveal": Form(Reveal, {"pledges": RECEIPTS}),
-    b"revealed": Form(Revealed, {"update": RAW}, ("values",)),
-    b"masked": Form(MaskedAnnouncement, {"publish": RAW}, ("aggregate", "relayed")),
+    b"ablemask": MessageForm(AbleToMask, {"key": RAW, "accept": RAW}),
+    b"pledging": MessageForm(Pledging, {**ORDER, "invitation": RAW, "keys": RECEIPTS, **SINCE}, ("since.model",)),
+    b"pledged": MessageForm(Pledged, {"trained_from": NUMBER, **PAID, "pledge": RAW}),
+    b"reveal": MessageForm(Reveal, {"pledges": RECEIPTS}),
+    b"revealed": MessageForm(Revealed, {"update": RAW}, ("values",)),
+    b"masked": MessageForm(MaskedAnnouncement, {"publish": RAW}, ("aggregate", "relayed")),
 }
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 from lrdp.codec import NUMBER, PACKED, RAW, Format, Kinds
 from lrdp.errors import InvalidInput, Malformed
 from lrdp.federation.wire import disputing, masked
-from lrdp.federation.wire.forms import ORDER, PAID, RECEIPTS, SINCE, TEXT, Form
+from lrdp.federation.wire.forms import ORDER, PAID, RECEIPTS, SINCE, TEXT, MessageForm
 from lrdp.federation.wire.forms import CatchUp as CatchUp  # noqa: PLC0414 — it is part of every question about work
 from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Body, Frame
 from lrdp.integrity import HASH_SIZE
@@ -197,7 +197,7 @@ Ending = Contributed | TrainedAhead | Counted | Accepted | Decline | Able | mask
 Answer = Here | OwnTag | Ending | masked.Revealed | disputing.Deposed
 
 _FORMS: Final = {
-    b"hello": Form(
+    b"hello": MessageForm(
         Hello,
         {
             "session": RAW,
@@ -208,21 +208,21 @@ _FORMS: Final = {
             "signature": RAW,
         },
     ),
-    b"here": Form(Here, {"name": TEXT, "round": NUMBER, "tip": RAW, "accept": RAW, "signature": RAW}),
-    b"contribute": Form(Contribute, {**ORDER, "invitation": RAW, **SINCE}, ("since.model",)),
-    b"ahead": Form(TrainAhead, {**ORDER, **SINCE}, ("since.model",)),
-    b"handin": Form(HandIn, {"invitation": RAW, **SINCE}, ("since.model",)),
-    b"count": Form(Count, {**ORDER, **SINCE}, ("since.model",)),
-    b"contributed": Form(Contributed, {"trained_from": NUMBER, **PAID, "update": RAW}, ("values",)),
-    b"kept": Form(TrainedAhead, {"trained_from": NUMBER, **PAID}),
-    b"counted": Form(Counted, {"share": RAW, **PAID}),
-    b"announcement": Form(Announcement, {"publish": RAW}, ("aggregate",)),
-    b"tagged": Form(OwnTag, {"tag": RAW}),
-    b"closing": Form(Closing, {"tags": RAW}),
-    b"accepted": Form(Accepted, {"accept": RAW}),
-    b"declined": Form(Decline, {"code": TEXT, "accept": RAW}),
-    b"canyou": Form(CanYou, {**ORDER, **SINCE}, ("since.model",)),
-    b"able": Form(Able, {"accept": RAW}),
+    b"here": MessageForm(Here, {"name": TEXT, "round": NUMBER, "tip": RAW, "accept": RAW, "signature": RAW}),
+    b"contribute": MessageForm(Contribute, {**ORDER, "invitation": RAW, **SINCE}, ("since.model",)),
+    b"ahead": MessageForm(TrainAhead, {**ORDER, **SINCE}, ("since.model",)),
+    b"handin": MessageForm(HandIn, {"invitation": RAW, **SINCE}, ("since.model",)),
+    b"count": MessageForm(Count, {**ORDER, **SINCE}, ("since.model",)),
+    b"contributed": MessageForm(Contributed, {"trained_from": NUMBER, **PAID, "update": RAW}, ("values",)),
+    b"kept": MessageForm(TrainedAhead, {"trained_from": NUMBER, **PAID}),
+    b"counted": MessageForm(Counted, {"share": RAW, **PAID}),
+    b"announcement": MessageForm(Announcement, {"publish": RAW}, ("aggregate",)),
+    b"tagged": MessageForm(OwnTag, {"tag": RAW}),
+    b"closing": MessageForm(Closing, {"tags": RAW}),
+    b"accepted": MessageForm(Accepted, {"accept": RAW}),
+    b"declined": MessageForm(Decline, {"code": TEXT, "accept": RAW}),
+    b"canyou": MessageForm(CanYou, {**ORDER, **SINCE}, ("since.model",)),
+    b"able": MessageForm(Able, {"accept": RAW}),
     **masked.FORMS,
     **disputing.FORMS,
 }
