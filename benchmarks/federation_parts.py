@@ -1,8 +1,8 @@
 """What a server's own work costs beside a round of VGG11: to ask who can take part, and to write model and state.
 
 Processor seconds of a process that holds the server and all clients, for each round after the first, and wall-clock
-seconds of what waits for the disk. With ``--before``, a checkout of another version takes turns with this one, each time
-in a process: a machine's speed drifts by more than the two differ. Run: make bench-federation_parts ARGS="--json"
+seconds of what waits for the disk. With ``--before``, a checkout of another version takes turns with this one, each in
+a process of its own: a machine's speed drifts by more than the two differ. Run: make bench-federation_parts
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from statistics import median
 from typing import Any
 
 HERE = Path(__file__).resolve()
-CLIENTS, ROUNDS, STEPS = 3, 4, 2
 PARTS = {
     "asking": ("lrdp.federation.server.asking", "Asking", "roster"),
     "model": ("lrdp.federation.server.model_shelf", "ModelShelf", "put"),
@@ -60,7 +59,7 @@ class Stopwatch:
         return found
 
 
-def one_run() -> list[dict[str, float]]:
+def one_run(clients: int, rounds: int, steps: int) -> list[dict[str, float]]:
     """A federation of this process's version of the package: what each round after the first took."""
     from federation import Setting, private_side
 
@@ -70,7 +69,7 @@ def one_run() -> list[dict[str, float]]:
         watch.watch(name, *place)
     turns = Turns(watch)
     with tempfile.TemporaryDirectory() as folder:
-        private_side(Setting(CLIENTS, ROUNDS, STEPS), turns, Path(folder))  # type: ignore[arg-type]
+        private_side(Setting(clients, rounds, steps), turns, Path(folder))  # type: ignore[arg-type]
     return turns.rounds[1:]
 
 
@@ -90,10 +89,11 @@ class Turns:
         self.rounds.append(took | self._watch.take())
 
 
-def measured(version: Path) -> list[dict[str, float]]:
+def measured(version: Path, given: argparse.Namespace) -> list[dict[str, float]]:
     """The same of a version's checkout, in a process of its own."""
     environment = os.environ | {"PYTHONPATH": str(version / "src")}
-    command = [sys.executable, str(HERE), "--once"]
+    sizes = {"--clients": given.clients, "--rounds": given.rounds, "--steps": given.steps}
+    command = [sys.executable, str(HERE), "--once", *(str(word) for pair in sizes.items() for word in pair)]
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{version} does not run:\n{done.stderr}")
@@ -110,19 +110,22 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--before", type=Path, help="a checkout of another version, to take turns with")
     options.add_argument("--turns", type=int, default=3)
+    options.add_argument("--clients", type=int, default=3)
+    options.add_argument("--rounds", type=int, default=4)
+    options.add_argument("--steps", type=int, default=2, help="local steps of 128 records")
     options.add_argument("--json", action="store_true", help="one object on the last line")
     options.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.once:
-        print(json.dumps(one_run()))
+        print(json.dumps(one_run(given.clients, given.rounds, given.steps)))
         return
     versions = {"now": HERE.parents[1]} | ({"before": given.before.resolve()} if given.before else {})
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in versions}
     for _ in range(given.turns):
         for name, version in versions.items():
-            rounds[name] += measured(version)
+            rounds[name] += measured(version, given)
     found: dict[str, Any] = {name: summary(each) for name, each in rounds.items()}
-    found |= {"clients": CLIENTS, "local_steps": STEPS, "rounds_measured": len(rounds["now"])}
+    found |= {"clients": given.clients, "local_steps": given.steps, "rounds_measured": len(rounds["now"])}
     found["rounds_cpu_s"] = {name: [round(each["round_cpu_s"], 2) for each in of] for name, of in rounds.items()}
     now = found["now"]
     found["model_share_of_round"] = round(now["model_s"] / now["round_s"], 4)

@@ -1,6 +1,6 @@
 """Server, guards and nodes are killed at random, members join, leave and run out: what was paid for is not lost.
 
-Everything is a process of its own and dies of SIGKILL. To replay a failure, set the seed that it names.
+Everything is a process of its own and dies of SIGKILL. A failure shows its schedule; LRDP_CHAOS_SEED replays it.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def folder() -> Iterator[Path]:
 
 def played(folder: Path, schedule: Schedule, seconds: float) -> Evidence:
     """The chaos of a schedule, from its beginning to its end."""
+    sys.stdout.write(f"{schedule.encode()}\n")  # pytest shows it if the test fails
     sources = [str(HERE.parents[1] / "src"), str(HERE.parent)]
     ran = subprocess.run(
         [sys.executable, "-m", "federation.chaos.director", str(folder), schedule.encode(), str(seconds)],
@@ -82,18 +83,20 @@ def kinds(found: Evidence) -> set[str]:
     return {dead.partition("-")[0] for dead, _ in found.deaths}
 
 
+@pytest.mark.timeout(900)
 def test_whoever_dies_and_whenever_nothing_paid_for_is_lost(folder: Path) -> None:
-    found = played(folder, drawn(SHORT, SEED), 200)
+    found = played(folder, drawn(SHORT, SEED), 400)
     check(found)
     assert kinds(found) == {"server", "guard", "node"}
     assert len(found.receipts) >= 4
 
 
+@pytest.mark.timeout(900)
 def test_control_a_server_that_shows_a_proof_before_it_is_on_disk_is_found_out(folder: Path) -> None:
     """Its clients go on to a round that the server does not know of once it has died."""
     alone = {"server": Mortality(deaths=4, calls=60_000)}
     given = replace(SHORT, founders=3, budgets=(9, 9, 9), changes=(), mortality=alone, attempts=5, arrival=5.0)
-    found = played(folder, replace(given, without="state before tags"), 200)
+    found = played(folder, replace(given, without="state before tags"), 400)
     with pytest.raises(AssertionError):
         check(found)
 

@@ -5,6 +5,7 @@ Imports are done once; then every server, node and guard is a fork that dies of 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -27,9 +28,15 @@ from lrdp.training import CrossEntropy
 from . import cast
 from .schedule import SERVER, Change, Schedule
 
+PR_SET_PDEATHSIG = 1
 STEP_SECONDS = 0.05
 LISTED_SECONDS = 1.0
 """So long a killed node is listed still."""
+
+
+def die_with_parent() -> None:
+    """Whatever ends the director, nobody is left behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass
@@ -104,6 +111,7 @@ class Director:
             return
         code = 3
         try:
+            die_with_parent()
             log = os.open(self.folder / "logs" / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(log, 1)
             os.dup2(log, 2)
