@@ -87,6 +87,8 @@ class KeptMoments:
                 tuple(torch.from_numpy(np.load(file, allow_pickle=False)) for _ in range(optimiser.moments))
                 for _ in parameters
             )
+            if file.read(1):
+                raise InvalidInput("the file holds more than they are.")
         found = Moments(label.taken, kept)
         found.demand_fit(parameters, optimiser.moments)
         if not found.finite:
