@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from ledger.worlds import round_trip
-from lrdp.commands.accounting import plan
+from lrdp.commands.planning import plan
 from lrdp.commands.init import init
 from lrdp.commands.ledger import ledger_app, statement
 from lrdp.errors import LrdpError
