@@ -33,6 +33,6 @@ def test_the_first_check_that_fails_speaks_and_those_behind_it_are_not_asked():
     require(checks, 7)
     assert asked == [1, 3, 5]
     asked.clear()
-    with pytest.raises(NotVerified, match="^STALE_CONTEXT: "):
+    with pytest.raises(NotVerified, match=r"^STALE_CONTEXT: "):
         require(checks, 2)
     assert asked == [1, 3]
