@@ -1,10 +1,14 @@
-"""What all tests share: how hypothesis searches."""
+"""What all tests share: how hypothesis searches, one thread for each worker, and what coverage sees."""
 
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+# Workers share the cores: with two threads each, torch's spend half of their time waiting for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadline: a first call that fills a cache is slow, not wrong.
 settings.register_profile("search", deadline=None)
@@ -24,7 +28,7 @@ TRACED = (
     "training/test_clipping.py",
     "training/test_sampling.py",
 )
-"""What coverage is measured by: the quick suites of the rooms that are held to a bar. A tracer slows down all it sees."""
+"""What coverage is measured by: quick suites of the rooms that are held to a bar. A tracer slows down all it sees."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
