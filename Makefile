@@ -20,7 +20,7 @@ help: ## Show this list
 test: check ## Set up, check and run every test but the slow ones (ARGS="-k filter" to choose)
 	@$(BIN)/python -m pytest $(ARGS)
 
-coverage: check ## The same, and how much of each room it reaches
+coverage: check ## The same, and how much of each room it reaches: what .ci/run runs
 	@mkdir -p build/coverage
 	@$(BIN)/python -m pytest --cov --cov-report= $(ARGS)
 	@$(BIN)/python scripts/coverage_of_rooms.py

@@ -1,21 +1,39 @@
-"""What all tests share: how hypothesis searches."""
+"""What all tests share: how hypothesis searches, one thread for each worker, and what coverage sees."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+# Workers share the cores: with two threads each, torch's spend half of their time waiting for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadline: a first call that fills a cache is slow, not wrong.
 settings.register_profile("search", deadline=None)
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable" if os.environ.get("CI") == "true" else "search")
 
-MEASURED = {"accounting", "federation", "integrity", "ledger", "training"}
+TESTS = Path(__file__).parent
+TRACED = (
+    "accounting",
+    "ledger",
+    "integrity",
+    "commands/test_integrity.py",
+    "federation/client",
+    "federation/test_rotation.py",
+    "federation/test_rounds.py",
+    "training/noise",
+    "training/test_clipping.py",
+    "training/test_sampling.py",
+)
+"""What coverage is measured by: quick suites of the rooms that are held to a bar. A tracer slows down all it sees."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where coverage is measured, only tests of rooms that are held to a bar are slowed down by it, and no searches."""
+    """Where coverage is measured, no other test is slowed down by it, and no search."""
     for item in items:
-        rooms = item.path.relative_to(item.config.rootpath).parent.parts
-        if MEASURED.isdisjoint(rooms) or is_hypothesis_test(getattr(item, "function", None)):
+        traced = any(item.path.is_relative_to(TESTS / suite) for suite in TRACED)
+        if not traced or is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker("no_cover")

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def test_every_link_leads_somewhere(page):
     assert [target for target in LINK.findall(text) if not (page.parent / target).exists()] == []
 
 
+@cache
 def classes():
     """Where each class of the package is."""
     homes = defaultdict(list)

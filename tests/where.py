@@ -156,7 +156,6 @@ INTEGRITY = {
     "server": ["integrity/test_absence", "integrity/test_attacks", "integrity/test_rounds"],
     "session": ["integrity/test_fixed_point", "integrity/test_registry", "integrity/test_decoders"],
     "shelf": ["federation/test_rotation"],
-    "verdicts": ["integrity/test_attacks", "commands/test_integrity"],
 }
 
 CLIENT = {

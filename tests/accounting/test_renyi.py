@@ -50,7 +50,7 @@ def replaced_truth(point: Point) -> mpf:
 def faults(ours: Callable[[Point], float], truth: Callable[[Point], mpf], design: list[Point]) -> list[Point]:
     """The points at which ours is not a number, or below the truth, or more than 1e-6 above it."""
     with mp.workdps(70):
-        return [at for at in design if not truth(at) <= mpf(ours(at)) <= truth(at) * (1 + mpf(TIGHTNESS))]
+        return [at for at in design if not (least := truth(at)) <= mpf(ours(at)) <= least * (1 + mpf(TIGHTNESS))]
 
 
 def test_the_design_has_ten_thousand_points() -> None:

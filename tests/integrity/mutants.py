@@ -1,6 +1,6 @@
 """Every condition of a module broken in turn, and the test that notices.
 
-    python tests/integrity/mutants.py blame keys
+    PYTHONPATH=tests python -m integrity.mutants blame keys
 
 Each mutant is one source file with one condition made true, made false, moved by one or robbed of a part. It is loaded
 in a forked process in the place of the real module, and the fast tests run until one fails. Prints a line of JSON for
@@ -24,29 +24,26 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-TESTS = Path(__file__).parent
-SOURCE = TESTS.parent.parent / "src" / "lrdp" / "integrity"
+from where import EVIDENCE
 
-# The tests that should notice, seen from this folder, the most likely first; each module is also held to those of ALL.
-LIKELY = {
-    "blame": ["test_blame"],
-    "checks": ["test_attacks", "test_absence"],
-    "client": ["test_absence", "test_exact", "test_attacks"],
-    "commitments": ["test_attacks", "test_vectors"],
-    "exact": ["test_exact", "test_states"],
-    "history": ["../commands/test_integrity", "test_registry", "test_limits"],
-    "keys": ["test_registry", "../commands/test_integrity"],
-    "receipts": ["test_attacks", "test_absence"],
-    "registry": ["test_registry", "test_limits"],
-    "schemes": ["test_fixed_point", "test_exact", "test_attacks"],
-    "sealing": ["test_states", "test_limits"],
-    "server": ["test_absence", "test_attacks", "test_rounds"],
-    "session": ["test_fixed_point", "test_registry", "test_decoders"],
-    "states": ["test_states"],
-    "wire": ["test_wire", "test_decoders", "test_limits"],
-}
-ALL = ["test_wire", "test_absence", "test_attacks", "test_blame", "test_exact", "test_registry", "test_states"]
-ALL += ["test_fixed_point", "test_vectors", "../commands/test_integrity"]
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+SOURCE = ROOT / "src" / "lrdp" / "integrity"
+BEYOND = ["commands/test_integrity"]
+"""What tries this room from outside, and quickly."""
+
+
+def suites(module: str) -> list[str]:
+    """Those that should notice, nearest first: the module's own, else what ``tests/where.py`` names."""
+    own = f"integrity/test_{module}"
+    return [own] if (TESTS / f"{own}.py").exists() else EVIDENCE[f"integrity/{module}"]
+
+
+def other_suites(module: str) -> list[str]:
+    """All the rest of the room's."""
+    rooms = [f"integrity/{path.stem}" for path in sorted((TESTS / "integrity").glob("test_*.py"))]
+    return [name for name in rooms + BEYOND if name not in (*suites(module), "integrity/test_mutants")]
+
 
 UNCHANGED = ": unchanged"
 MOVED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -54,10 +51,30 @@ MOVED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed condition."""
+    """One changed condition: ``other`` in the place of ``node``."""
 
     name: str
     tree: ast.Module
+    node: ast.expr | None = None
+    other: ast.expr | None = None
+
+    def altered(self) -> ast.Module:
+        """The module with the change made: a copy, which takes longer than to name it."""
+        if self.node is None or self.other is None:
+            return self.tree
+        place = next(at for at, one in enumerate(ast.walk(self.tree)) if one is self.node)
+        tree = copy.deepcopy(self.tree)
+        swapped = _Swap(list(ast.walk(tree))[place], self.other).visit(tree)
+        assert isinstance(swapped, ast.Module)
+        return ast.fix_missing_locations(swapped)
+
+
+class _Swap(ast.NodeTransformer):
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return copy.deepcopy(self.new) if node is self.old else super().visit(node)
 
 
 def _others(node: ast.expr, whole: bool) -> Iterator[ast.expr]:
@@ -125,25 +142,17 @@ def mutants(module: str) -> Iterator[Mutant]:
             name = f"{module}.{around}: {ast.unparse(node)} → {ast.unparse(other)}"
             if name not in seen and "TYPE_CHECKING" not in name:
                 seen.add(name)
-                yield Mutant(name, _replaced(tree, node, other))
+                yield Mutant(name, tree, node, other)
+
+
+def modules() -> list[str]:
+    """Each that has a condition: a new one is held to this without being named."""
+    return [path.stem for path in sorted(SOURCE.glob("*.py")) if next(mutants(path.stem), None)]
 
 
 def unchanged(module: str) -> Mutant:
     """The control: the module as it is, loaded in the same way, which no test may notice."""
     return Mutant(module + UNCHANGED, ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8")))
-
-
-def _replaced(tree: ast.Module, node: ast.expr, other: ast.expr) -> ast.Module:
-    class Swap(ast.NodeTransformer):
-        def visit(self, found: ast.AST) -> ast.AST:
-            return copy.deepcopy(other) if found is marked[0] else super().visit(found)
-
-    place = next(at for at, one in enumerate(ast.walk(tree)) if one is node)
-    altered = copy.deepcopy(tree)
-    marked = [list(ast.walk(altered))[place]]
-    swapped = Swap().visit(altered)
-    assert isinstance(swapped, ast.Module)
-    return ast.fix_missing_locations(swapped)
 
 
 class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -177,31 +186,34 @@ class Watch:
 def _first_failure(module: str, mutant: Mutant, files: list[str]) -> str | None:
     import pytest
 
-    sys.meta_path.insert(0, Loader(module, mutant.tree))
+    sys.meta_path.insert(0, Loader(module, mutant.altered()))
     watch = Watch()
     with redirect_stdout(io.StringIO()):
         options = ["-x", "-q", "--timeout=120", "--hypothesis-seed=0", "-p", "no:cacheprovider", "-p", "no:xdist"]
         options += ["-o", "addopts=--import-mode=importlib -m 'not slow'"]
-        pytest.main([*options, *(str(TESTS / f"{name}.py") for name in files)], plugins=[watch])
+        ended = pytest.main([*options, *(str(TESTS / f"{name}.py") for name in files)], plugins=[watch])
+    if ended != pytest.ExitCode.OK and watch.failed is None:
+        raise RuntimeError(f"the tests of {mutant.name} could not be run: {ended!r}")
     return watch.failed
 
 
 def noticed_by(module: str, mutant: Mutant) -> str | None:
-    """The first test that fails: among the likely ones, or else among all."""
-    rest = [name for name in ALL if name not in LIKELY[module]]
-    found = _in_a_fork(module, mutant, LIKELY[module])
-    return found if found or mutant.name.endswith(UNCHANGED) else _in_a_fork(module, mutant, rest)
+    """The first test that fails: among those that should notice, or else among all."""
+    found = _in_a_fork(module, mutant, suites(module))
+    return found if found or mutant.name.endswith(UNCHANGED) else _in_a_fork(module, mutant, other_suites(module))
 
 
 def _in_a_fork(module: str, mutant: Mutant, files: list[str]) -> str | None:
-    """Run by a child that shares what is already imported."""
+    """Run by a child that shares what is already imported; raises if it could not run them."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        said: dict[str, Any] = {"crashed": True}
+        said: dict[str, Any] = {"problem": "the child ended"}
         try:
             said = {"noticed_by": _first_failure(module, mutant, files)}
+        except RuntimeError as problem:
+            said = {"problem": str(problem)}
         finally:
             os.write(write, json.dumps(said).encode())
             os._exit(0)
@@ -209,19 +221,21 @@ def _in_a_fork(module: str, mutant: Mutant, files: list[str]) -> str | None:
     with os.fdopen(read, "rb") as pipe:
         said = json.loads(pipe.read())
     os.waitpid(child, 0)
+    if "problem" in said:
+        raise RuntimeError(said["problem"])
     return said["noticed_by"]
 
 
-def main(modules: list[str]) -> None:
+def main(chosen: list[str]) -> None:
     # What no mutant touches is imported once, before the forks.
     for name in ("cryptography.hazmat.primitives.asymmetric.ed25519", "numpy", "pytest", "typer.testing"):
         importlib.import_module(name)
-    os.chdir(TESTS.parent.parent)
-    for module in modules:
+    os.chdir(ROOT)
+    for module in chosen:
         for mutant in (unchanged(module), *mutants(module)):
             sys.stdout.write(json.dumps({"mutant": mutant.name, "noticed_by": noticed_by(module, mutant)}) + "\n")
             sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or sorted(LIKELY))
+    main(sys.argv[1:] or modules())

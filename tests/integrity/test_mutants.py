@@ -11,22 +11,40 @@ import pytest
 
 from integrity import mutants
 
+MODULES = mutants.modules()
+FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant lives in a forked process")
+
 # Broken conditions that change nothing, and why.
 EQUIVALENT = {
     "exact._add_stream: sign > 0 → sign >= 0": "a sign is +1 or −1",
 }
 
 
-@pytest.mark.parametrize("module", mutants.LIKELY)
+@pytest.mark.parametrize("module", MODULES)
 def test_every_condition_gives_mutants_and_each_has_a_name_of_its_own(module):
     names = [mutant.name for mutant in mutants.mutants(module)]
     assert names
     assert len(set(names)) == len(names)
 
 
-def test_every_test_that_should_notice_is_there():
-    named = {name for names in (mutants.ALL, *mutants.LIKELY.values()) for name in names}
-    assert {name for name in named if not (mutants.TESTS / f"{name}.py").exists()} == set()
+@pytest.mark.parametrize("module", MODULES)
+def test_every_suite_that_should_notice_is_there(module):
+    named = [*mutants.suites(module), *mutants.other_suites(module)]
+    assert [name for name in named if not (mutants.TESTS / f"{name}.py").is_file()] == []
+    assert len(set(named)) == len(named) > 1
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, *arguments], env=environment, check=False, capture_output=True, text=True)
+
+
+@FORKS
+def test_a_suite_that_cannot_be_run_is_not_taken_for_one_that_noticed_nothing():
+    moved = "mutants.suites = lambda _: ['integrity/test_that_was_moved']"
+    ended = _run("-c", f"from integrity import mutants; {moved}; mutants.main(['verdicts'])")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "RuntimeError: the tests of verdicts: unchanged could not be run" in ended.stderr
 
 
 def test_every_excuse_is_for_a_mutant_that_exists():
@@ -36,12 +54,12 @@ def test_every_excuse_is_for_a_mutant_that_exists():
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant lives in a forked process")
-@pytest.mark.parametrize("module", mutants.LIKELY)
+@FORKS
+@pytest.mark.parametrize("module", MODULES)
 def test_every_broken_condition_is_noticed_by_a_test(module):
-    command = [sys.executable, mutants.__file__, module]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    control, *found = map(json.loads, said.splitlines())
+    ended = _run("-m", "integrity.mutants", module)
+    assert ended.returncode == 0, ended.stderr
+    control, *found = map(json.loads, ended.stdout.splitlines())
     assert control == {"mutant": module + mutants.UNCHANGED, "noticed_by": None}
     assert len(found) == len(list(mutants.mutants(module)))
     assert {one["mutant"] for one in found if one["noticed_by"] is None} <= set(EQUIVALENT)

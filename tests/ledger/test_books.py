@@ -193,6 +193,14 @@ def with_a_border_moved(end: bytes) -> list[Entry]:
     return chained(lines)
 
 
+def with_a_field_moved(taken: int, given: int) -> list[Entry]:
+    """One reply has a field too few and another one too many: together as many as two should have."""
+    lines = honest()
+    lines[taken - 1], _, size = lines[taken - 1].rpartition(b"\t")
+    lines[given - 1] += b"\t" + size
+    return chained(lines)
+
+
 def with_a_false_hash() -> list[Entry]:
     entries = chained(honest())
     false = bytes(32)
@@ -209,6 +217,8 @@ WRONG: dict[str, tuple[int, str, list[Entry]]] = {
     "a false hash": (7, "does not match its hash", with_a_false_hash()),
     "another kind": (6, "kind 'RESOLVED' is no entry", changed((6, b"RESERVED", b"RESOLVED"))),
     "a field too few": (6, "kind 'RESERVED' is no entry", with_a_border_moved(b"no end")),
+    "a field of a later one": (7, "kind 'READY' is no entry", with_a_field_moved(10, 7)),
+    "a field that an earlier one has": (7, "kind 'READY' is no entry", with_a_field_moved(7, 10)),
     "the end of a line within one": (6, "kind 'RESERVED' is no entry", with_a_border_moved(b"\n")),
     "an ε that is no number": (6, "kind 'RESERVED' is no entry", changed((6, b"0x1.4", b"x"))),
     "a size that is no number": (7, "kind 'READY' is no entry", changed((7, b"36900", b"x"))),

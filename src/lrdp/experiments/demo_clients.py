@@ -59,7 +59,7 @@ class Doom:
     update: int
 
     def __call__(self, frame: Frame) -> bool:
-        """Whether the process was killed. How many updates were paid for says the ledger, which outlives it."""
+        """Whether the process was killed. The ledger, which outlives it, says how many updates were paid for."""
         if not isinstance(read_message(frame), Work) or self._paid() != self.update - 1:
             return False
         words = [sys.executable, "-m", __name__, str(self.home.folder), *map(str, self.settings)]

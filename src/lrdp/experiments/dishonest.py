@@ -38,7 +38,7 @@ class Cheat:
 
 
 def _published_and_judged(coordinator: Coordinator, courier: Courier) -> dict[str, str]:
-    """Publish the altered sum, and send everybody's tags around as if nothing were; what each client says of it."""
+    """Publish the altered sum and pass on all tags as if nothing had happened; returns what each client says."""
     announcement, names = coordinator.announce(altered)
     answers = courier.exchange(dict.fromkeys(names, announcement))
     for answer in answers.values():

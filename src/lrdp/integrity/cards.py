@@ -60,9 +60,9 @@ def read_registry(text: str) -> Registry:
 
 
 def json_object(text: str, most: int = MOST_CARD_CHARACTERS) -> dict[str, Any]:
-    """A JSON object of names and keys, which are long: with little between its marks a value costs many times its text.
+    """A JSON object of names and keys, which are long: one of many short parts would cost many times its own length.
 
-    Guarantees: the cost is at most some times that of the text.
+    Guarantees: what it costs to read is at most a small multiple of its length.
     """
     if len(text) > most or not text.isascii():
         raise rejection(Verdict.MALFORMED, f"not ASCII, or more than {most} characters")

@@ -15,7 +15,7 @@ from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Check, Verdict
 
 MOST_MISSED = 1000
-"""So many attempts of a round may a client have missed: after a jump to the last number there is, none could follow."""
+"""How many attempts of a round a client may have missed: after a jump to the largest number, none could follow."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,7 @@ class Committed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tagged:
-    """Content with PUBLISH, waiting for everybody else's word; ``waited`` counts vain looks at the tags."""
+    """Content with PUBLISH, waiting for everybody else's tag; ``waited`` counts how often some were missing."""
 
     committed: Committed
     header: Header
@@ -168,20 +168,20 @@ def answer(committed: Committed, publish: Publish, repeats: Repeats = same_roste
 
 
 def answer_again(tagged: Tagged, publish: Publish, repeats: Repeats = same_roster) -> Tag:
-    """The same tag for the same PUBLISH, if it was lost on the way. There is no second word on an attempt."""
+    """The same tag for the same PUBLISH, if it was lost on the way. An attempt never gets a second one."""
     if publish.header.digest != tagged.header.digest:
         raise rejection(Verdict.STALE_CONTEXT, "another PUBLISH of this attempt was answered before")
     return answer(tagged.committed, publish, repeats)[1]
 
 
 def sign_tag(identity: Identity, header: Header, value: int) -> Tag:
-    """One's word that this is one's tag for exactly this header."""
+    """The client's tag, signed for exactly this header."""
     claim = (identity.name.encode(), header.digest, TAG_VALUE.write(value))
     return Tag(name=identity.name, value=value, signature=identity.sign(b"tag/v1", *claim))
 
 
 def settle(tagged: Tagged, tags: Tags, out: Model | None = None) -> tuple[Ready, Accept]:
-    """M5: VERIFIED, the next model and one's ACCEPT; or NotVerified, and the state is as it was.
+    """M5: VERIFIED, the next model and the client's ACCEPT; or NotVerified, and the state is as it was.
 
     The next model is written to ``out`` if given, which may be the old one: nobody goes back behind a verified round.
     """

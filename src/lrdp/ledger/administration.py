@@ -63,7 +63,8 @@ def raise_budget(ledger: Ledger, reason: str, administrator: SigningKey) -> even
     """Let the budget be what the policy in force states, which is more than before; both stay in the books.
 
     Guarantees: by Theorem 7 of docs/accounting.md all that is admitted is private at the budget of the time it was
-    admitted at, also if somebody who saw the answers decided to raise it. Who looked at the records has no theorem.
+    admitted at, also if somebody who saw the answers decided to raise it. If whoever decides looked at the records, no
+    theorem covers it.
     """
     books, epsilon = ledger.books, ledger.policy.budget.total.epsilon
     _check_administrator(books, administrator)

@@ -139,7 +139,7 @@ class Books:
         self.digest = batch[-1][1] if batch else self.digest
 
     def _fold(self, found: list[events.Event]) -> None:
-        """Each may follow those before it, and changes what they say."""
+        """Check that each may follow those before it, and let it change the books."""
         rules, note_steps, charges = self._rules, self.steps_at.append, self.charges
         seq, clock = self.seq, self.latest_clock
         if not seq and found and type(found[0]) is not events.Opened:
@@ -149,7 +149,7 @@ class Books:
                 seq += 1
                 rules[type(event)](seq, event)
                 note_steps(charges.steps)
-                now = event[0]  # at: by its place, which a million entries notice
+                now = event[0]  # at, by its place: by its name it takes longer, which shows over a million entries
                 if now < clock:
                     self.clock_fell_at.append(seq)
                 clock = now
@@ -208,13 +208,13 @@ class Books:
         self.raises.append(event)
 
     def objection_to_raising(self, epsilon: float) -> str | None:
-        """Why the budget cannot be raised to so much; what is proved is Theorem 7 of docs/accounting.md."""
+        """Why the budget cannot be raised to ``epsilon``, or None; the proof is Theorem 7 of docs/accounting.md."""
         if self.closed is not None:
             return "the ledger was closed, and a closed ledger spends nothing"
         if not self.rule.may_grow:
             return "its rounds were reserved and paid for as a whole, and no theorem here covers adding to them later"
         if not self.budget.epsilon < epsilon < math.inf:
-            return f"a budget is raised above the {self.budget.epsilon} that it is, and {epsilon} is not"
+            return f"a budget can only grow, and {epsilon} is not above the present {self.budget.epsilon}"
         return None
 
     def _close(self, _seq: int, event: events.Closed) -> None:

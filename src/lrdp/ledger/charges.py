@@ -59,7 +59,7 @@ class Charges:
         return len(self._runs)
 
     def history_of(self, payer: str) -> dict[Mechanism, int]:
-        """What counts against one payer's share: its own charges, and those of which nobody knows whose they are."""
+        """What counts against one payer's share: its own charges, and those whose payer is unknown."""
         steps = Counter[Mechanism]()
         for name in {payer, ANYBODY}:
             if name in self._payers:

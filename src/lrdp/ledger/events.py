@@ -21,7 +21,6 @@ from lrdp.ledger.texts import FLOAT, LONGEST_LINE, MECHANISM, WHOLE, WORD, Spell
 from lrdp.version import __version__
 
 FORMAT: Final = "1"
-_MOST_FIELDS: Final = 16
 
 
 class Opened(NamedTuple):
@@ -218,23 +217,29 @@ def decode_all(lines: Sequence[bytes]) -> list[Event]:
     longest = max(map(len, lines), default=0)
     if longest > LONGEST_LINE:
         raise InvalidInput(f"an entry of {longest} bytes, and {LONGEST_LINE} is the most.")
-    rows = [["?"]]
+    names = [line.partition(b"\t")[0] for line in lines]
     try:
-        rows = [line.split("\t", _MOST_FIELDS) for line in b"\n".join(lines).decode().split("\n")]
-        if len(rows) != len(lines):
+        if b"\n" in b"".join(lines):
             raise ValueError("it holds the end of a line")
-        alike = defaultdict[str, list[list[str]]](list)
-        for row in rows:
-            alike[row[0]].append(row)
-        made = {name: iter(_values(name, found)) for name, found in alike.items()}
+        alike = defaultdict[bytes, list[bytes]](list)
+        for name, line in zip(names, lines, strict=True):
+            alike[name].append(line)
+        made = {name: iter(_values(name.decode(), found)) for name, found in alike.items()}
     except (KeyError, ValueError, TypeError, OverflowError) as problem:
-        raise InvalidInput(f"a line of kind {rows[0][0][:20]!r} is no entry of a ledger: {problem}.") from None
-    return [next(made[row[0]]) for row in rows]
+        kind = names[0][:20].decode(errors="replace")
+        raise InvalidInput(f"a line of kind {kind!r} is no entry of a ledger: {problem}.") from None
+    return [next(made[name]) for name in names]
 
 
-def _values(name: str, rows: list[list[str]]) -> list[Event]:
-    """The entries of one kind, from the fields of their lines."""
+def _values(name: str, lines: list[bytes]) -> list[Event]:
+    """The entries of one kind: their lines are split as one, with a field between two that no line can hold."""
     kind, fields = FORMS[name]
-    _, *columns = zip(*rows, strict=True)
-    read = [field.read(column) for field, column in zip(fields, columns, strict=True)]
+    width = 1 + len(fields) + 1
+    text = b"\t\n\t".join(lines)
+    if text.count(b"\t") != len(lines) * width - 2:  # counted before anything is made of them
+        raise ValueError(f"it has not {len(fields)} fields after its kind")
+    cells = text.decode().split("\t")
+    if cells[width - 1 :: width].count("\n") != len(lines) - 1:
+        raise ValueError(f"one has more than {len(fields)} fields after its kind, and another fewer")
+    read = [field.read(cells[at::width]) for at, field in enumerate(fields, start=1)]
     return list(map(partial(tuple.__new__, kind), zip(*read, strict=True)))

@@ -106,7 +106,7 @@ class Head:
         return replace(self, signature=key.sign(self.message()))
 
     def is_signed_by(self, public: str) -> bool:
-        """Whether the owner of the key that the ledger was opened with vouches for it, or whom that one named."""
+        """Whether it was signed with the key that the ledger was opened with, or with the last of its successors."""
         if not handed_over(self.ledger, public, self.successors):
             return False
         key = self.successors[-1].key if self.successors else public

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import lru_cache, partial
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -97,12 +98,19 @@ class Spelling(NamedTuple):
 
 
 def _spelled(write: Callable[[Any], str], read: Callable[[str], Any]) -> Spelling:
-    return Spelling(write, partial(map, read))
+    return Spelling(write, partial(_decode_each, read))
+
+
+def _decode_each(read: Callable[[str], Any], column: Sequence[str]) -> Iterable[Any]:
+    """What is the same in every line, as most of a run's numbers are, is read once."""
+    first = column[0]
+    alike = first == column[-1] and column.count(first) == len(column)
+    return repeat(read(first), len(column)) if alike else map(read, column)
 
 
 def _decode_floats(column: Sequence[str]) -> Iterable[float]:
     within(max(column, key=len), _LONGEST_FLOAT)
-    return map(float.fromhex, column)
+    return _decode_each(float.fromhex, column)
 
 
 def _decode_words(column: Sequence[str]) -> Sequence[str]:

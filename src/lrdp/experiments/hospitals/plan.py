@@ -59,7 +59,7 @@ class HospitalsPlan:
         return {"dataset_size": records - spare, "batch_size": batch}
 
     def tuning(self, results: Results) -> list[Cell]:
-        """Every rate for every method and seed, judged on a third of the training records; not where there is one."""
+        """Every rate for every method and seed, judged on a third of the training records, if there is a choice."""
         return [
             self._training(results, line, seed=seed, rate=rate, left_out=(), stage="tuning")
             for line in self.lines()
