@@ -91,9 +91,8 @@ class _OwnFile(WatchedFileHandler):
 class _Lines(logging.Formatter):
     """For people: the time in UTC; what a peer sent is made visible, and a traceback keeps its lines."""
 
-    converter = time.gmtime
-    default_time_format = "%Y-%m-%dT%H:%M:%SZ"
-    default_msec_format = None
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 — logging's name
         return visible(super().formatMessage(record))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
@@ -119,7 +119,7 @@ class GuardWatch:
 
     def _families(self) -> Iterator[Family]:
         books = self._books
-        single = {
+        single: dict[tuple[str, str], float | None] = {
             ("epsilon_spent", "Guaranteed for all that was charged, whatever a server adapts to."): AtMost(books.spent),
             ("epsilon_left", "What may still be spent."): books.left,
             ("epsilon_budget", "The budget that was opened, or less if the policy now says so."): books.total,
@@ -138,8 +138,8 @@ class GuardWatch:
                 yield _family(name, about, {BARE: value})
         refusals: dict[Labels, float] = {(("word", word.value),): count for word, count in books.refusals.items()}
         yield _family("refusals_total", "Requests that policy or budget refused, by the constant.", refusals)
-        yield _family("answers_total", "Messages answered since the guard started.", dict(self._answers))
+        yield _family("answers_total", "Messages answered since the guard started.", self._answers)
 
 
-def _family(name: str, about: str, values: dict[Labels, float]) -> Family:
+def _family(name: str, about: str, values: Mapping[Labels, float]) -> Family:
     return Family(name=f"lrdp_guard_{name}", about=about, values=values)

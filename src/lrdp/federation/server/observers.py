@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.round_report import Observe, RoundReport
-from lrdp.federation.wire.metrics_page import BARE, Family, MetricsPage, exposition
+from lrdp.federation.wire.metrics_page import BARE, Family, Labels, MetricsPage, exposition
 from lrdp.integrity import Verdict
 from lrdp.ledger import Refusal
 
@@ -125,7 +126,7 @@ class Prometheus:
         self._attempts += 1
         self._verified = max(self._verified, report.model + report.verified)
         self._declined += declined_by_word(report)
-        shown = {
+        shown: dict[tuple[str, str], Mapping[Labels, float]] = {
             ("verified_round", "The last round that was verified."): {BARE: self._verified},
             ("attempts_total", "Attempts at a round since the server started."): {BARE: self._attempts},
             ("attempt_verified", "Whether the last attempt was verified."): {BARE: int(report.verified)},
