@@ -175,12 +175,14 @@ def _disputed(header: Header, words: dict[str, Deposition]) -> Iterable[tuple[st
             yield name, peer
 
 
+def _of_case(check: Check[Case]) -> Check[FailedRound]:
+    return Check(check.verdict, lambda failed: check.holds(failed.case))
+
+
+_LATER: Final = (Verdict.TAGS_INCOMPLETE, Verdict.TAG_SIG)
+"""Of a case these are about bare tags, and whoever signed none is named for it."""
 FAILED: tuple[Check[FailedRound], ...] = (
-    *(
-        Check[FailedRound](check.verdict, lambda failed, check=check: check.holds(failed.case))  # type: ignore[misc]
-        for check in CASE
-        if check.verdict not in (Verdict.TAGS_INCOMPLETE, Verdict.TAG_SIG)
-    ),
+    *(_of_case(check) for check in CASE if check.verdict not in _LATER),
     Check(Verdict.TAGS_INCOMPLETE, lambda failed: checks.one_tag_each(_tally(failed))),
     Check(Verdict.TAG_SIG, lambda failed: checks.tags_signed(_tally(failed))),
 )
