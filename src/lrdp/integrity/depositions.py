@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 from lrdp.codec import Format, many, packed
 from lrdp.errors import InvalidInput
 from lrdp.integrity import checks
-from lrdp.integrity.blame import CASE, Case, Finding, bare_signed, bare_tag, examined
+from lrdp.integrity.blame import CASE, Case, Finding, bare_signed, bare_tag, examined, require_sketch
 from lrdp.integrity.client import Tagged
 from lrdp.integrity.encoding import SIGNATURE, SIGNATURE_SIZE, Encoded, part_of, sized
 from lrdp.integrity.field import MERSENNE_127
@@ -117,6 +117,7 @@ def judged(failed: FailedRound) -> Judgement:
     Raises NotVerified where the evidence itself does not hold, and InvalidInput where the tags do sum up.
     """
     case = failed.case
+    require_sketch(case)
     require(FAILED, failed)
     if checks.tags_sum_up(_tally(failed)):
         raise InvalidInput("the tags sum up: nobody is to blame.")
