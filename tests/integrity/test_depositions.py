@@ -227,6 +227,8 @@ def test_nobody_deposes_in_exact_rounds() -> None:
     played = play_out(made)
     with pytest.raises(InvalidInput, match="mere signatures"):
         depose(played.tagged["c000"], Tags(tags=tuple(played.tags)))
+    with pytest.raises(InvalidInput, match="blame is for `sketch`"):
+        Scene(made, played, made.publish).judge({})
 
 
 def test_the_evidence_itself_must_hold() -> None:

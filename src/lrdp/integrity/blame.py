@@ -93,9 +93,14 @@ def judge_all(case: Case, opened: Iterable[CommittedUpdate]) -> dict[str, Findin
 
 
 def _require(case: Case) -> None:
+    require_sketch(case)
+    require(CASE, case)
+
+
+def require_sketch(case: Case) -> None:
+    """Refuse a case of exact rounds, whose tags say nothing about updates."""
     if case.position.session.parameters.method is not ProofMethod.SKETCH:
         raise InvalidInput("blame is for `sketch`: in `exact` rounds everybody adds up the masked updates itself.")
-    require(CASE, case)
 
 
 def _drawn(case: Case) -> Challenge:

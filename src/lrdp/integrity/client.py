@@ -135,7 +135,7 @@ def reveal(
     SHARE_ALTERED if others were bound to something else when it was shown before.
     """
     ready, train = committed.begun.ready, committed.begun.train
-    if committed.pledges not in ((), tuple(pledges)):
+    if ready.scheme.sums_all_invited and committed.pledges not in ((), tuple(pledges)):
         raise rejection(Verdict.SHARE_ALTERED, "these are not the pledges that it was shown for before")
     ready.scheme.require_openable(ready.position, train, tuple(pledges))
     leaves = ready.stands.show if ready.scheme.sums_all_invited else ready.stands.reveal

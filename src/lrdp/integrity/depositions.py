@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 from lrdp.codec import Format, many, packed
 from lrdp.errors import InvalidInput
 from lrdp.integrity import checks
-from lrdp.integrity.blame import CASE, Case, Finding, bare_signed, bare_tag, examined
+from lrdp.integrity.blame import CASE, Case, Finding, bare_signed, bare_tag, examined, require_sketch
 from lrdp.integrity.client import Tagged
 from lrdp.integrity.encoding import SIGNATURE, SIGNATURE_SIZE, Encoded, part_of, sized
 from lrdp.integrity.field import MERSENNE_127
@@ -117,6 +117,7 @@ def judged(failed: FailedRound) -> Judgement:
     Raises NotVerified where the evidence itself does not hold, and InvalidInput where the tags do sum up.
     """
     case = failed.case
+    require_sketch(case)
     require(FAILED, failed)
     if checks.tags_sum_up(_tally(failed)):
         raise InvalidInput("the tags sum up: nobody is to blame.")
@@ -175,12 +176,14 @@ def _disputed(header: Header, words: dict[str, Deposition]) -> Iterable[tuple[st
             yield name, peer
 
 
+def _of_case(check: Check[Case]) -> Check[FailedRound]:
+    return Check(check.verdict, lambda failed: check.holds(failed.case))
+
+
+_LATER: Final = (Verdict.TAGS_INCOMPLETE, Verdict.TAG_SIG)
+"""Of a case these are about bare tags, and whoever signed none is named for it."""
 FAILED: tuple[Check[FailedRound], ...] = (
-    *(
-        Check[FailedRound](check.verdict, lambda failed, check=check: check.holds(failed.case))  # type: ignore[misc]
-        for check in CASE
-        if check.verdict not in (Verdict.TAGS_INCOMPLETE, Verdict.TAG_SIG)
-    ),
+    *(_of_case(check) for check in CASE if check.verdict not in _LATER),
     Check(Verdict.TAGS_INCOMPLETE, lambda failed: checks.one_tag_each(_tally(failed))),
     Check(Verdict.TAG_SIG, lambda failed: checks.tags_signed(_tally(failed))),
 )
