@@ -42,7 +42,7 @@ from lrdp.federation.wire.flower import from_message
 
 from .schedule import Schedule
 
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 TASK = """
 import torch
 from torch import nn

@@ -12,10 +12,13 @@ from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.wire.questions import Answer, Contributed, Decline, OwnTag
+from lrdp.integrity import Verdict
 from lrdp.screen import visible
 
 EXHAUSTED: Final = ("budget", "run-quota")
 """Whoever declines with one of these has nothing left for this run, and is not asked again."""
+UPDATE_SPENT: Final = Verdict.UPDATE_SPENT.value
+"""Whoever declines with it made an update in this round that it does not show again."""
 _LOG: Final = logging.getLogger("lrdp.server")
 Settle = Callable[[Coordinator, Courier, RoundReport], RoundReport]
 """What is done with the updates that were admitted; :func:`settled` is the honest way."""
@@ -42,6 +45,8 @@ def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> 
     problem = ""
     if len(report.participants) < coordinator.least:
         problem = f"{len(report.participants)} updates, {coordinator.least} make a round"
+        if UPDATE_SPENT in report.declined.values():  # it has lost its place, and would decline the same for good
+            coordinator.repetitions.renew()
     elif not coordinator.publishable():
         problem = "not the roster that was asked for again: another sum of its updates would show single ones"
     else:
