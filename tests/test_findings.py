@@ -102,7 +102,7 @@ FOUND: dict[str, dict[str, list[str]]] = {
 
 
 @cache
-def tests_of(path: str) -> set[str]:
+def functions_of(path: str) -> set[str]:
     tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
@@ -110,6 +110,6 @@ def tests_of(path: str) -> set[str]:
 @pytest.mark.parametrize("finding", FOUND)
 def test_every_finding_has_its_tests(finding: str) -> None:
     missing = [
-        f"{path}::{name}" for path, names in FOUND[finding].items() for name in names if name not in tests_of(path)
+        f"{path}::{name}" for path, names in FOUND[finding].items() for name in names if name not in functions_of(path)
     ]
     assert missing == []

@@ -94,8 +94,8 @@ def test_whoever_dies_and_whenever_nothing_paid_for_is_lost(folder: Path) -> Non
 @pytest.mark.timeout(900)
 def test_control_a_server_that_shows_a_proof_before_it_is_on_disk_is_found_out(folder: Path) -> None:
     """Its clients go on to a round that the server does not know of once it has died."""
-    alone = {"server": Mortality(deaths=4, calls=60_000)}
-    given = replace(SHORT, founders=3, budgets=(9, 9, 9), changes=(), mortality=alone, attempts=5, arrival=5.0)
+    alone = {"server": Mortality(deaths=12, calls=80_000)}
+    given = replace(SHORT, founders=3, budgets=(9, 9, 9), changes=(), mortality=alone, attempts=6, arrival=10.0)
     found = played(folder, replace(given, without="state before tags"), 400)
     with pytest.raises(AssertionError):
         check(found)

@@ -171,6 +171,28 @@ def test_a_buffer_of_which_one_left_is_given_up_and_its_updates_are_not_summed_a
     assert place.audit().failure is None
 
 
+def test_a_round_is_made_of_new_updates_where_one_of_the_few_has_lost_its_place_and_shows_none_again(
+    tmp_path: Path,
+) -> None:
+    """Else it would decline the same order for good, and with it the session would be over."""
+    lost: list[int] = []
+
+    def lose(message: Message) -> Message | None:
+        first = isinstance(read_message(from_message(message)), Contributed) and message.metadata.src_node_id == 3
+        if first and not lost:
+            lost.append(3)  # its answer, and then its disk
+            (place.consortium.client("hospital-2").standing / "state").write_bytes(b"damaged")
+            return None
+        return message
+
+    place = world(tmp_path, 3, after=lose)
+    place.run(3)
+    assert [report.verified for report in place.reports] == [False, False, True]
+    assert place.reports[1].declined == {"hospital-2": "update-spent"}
+    assert charges(place) == [2] * 3
+    assert place.audit().rounds == 1
+
+
 # ---------------------------------------- what the server tries
 FOUR, THREE = ("a", "b", "c", "d"), ("a", "b", "c")
 

@@ -42,7 +42,7 @@ from lrdp.federation.wire.flower import from_message
 
 from .schedule import Schedule
 
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 TASK = """
 import torch
 from torch import nn
@@ -206,7 +206,9 @@ class SocketGrid(InProcessGrid):
         asked, replies = list(self.push_messages(messages)), list[Message]()
         deadline = time.monotonic() + (timeout or TIMEOUT)
         while (waiting := [number for number in asked if number in self._open]) and time.monotonic() < deadline:
-            select.select([self._open[number][0] for number in waiting], [], [], 0.2)
+            # Without looking again and again: how many calls a server makes should not depend on how fast others are.
+            left = max(0.0, deadline - time.monotonic())
+            select.select([self._open[number][0] for number in waiting], [], [], left)
             replies += self.pull_messages(waiting)
         return replies
 

@@ -105,6 +105,13 @@ class Evidence:
                 found.append(Passing(name, line["at"], int(line["number"].partition("-")[0]), line["number"], said))
         return sorted(found, key=lambda each: each.at)
 
+    @property
+    def last_model(self) -> Path:
+        """The server keeps the last one, and no other without being asked to."""
+        kept = list(self.consortium.server_folder.glob("model-*.safetensors"))
+        assert len(kept) == 1, f"{len(kept)} models are kept"
+        return kept[0]
+
     @cached_property
     def lines(self) -> list[str]:
         (path,) = self.consortium.server_folder.glob("receipts-*.txt")

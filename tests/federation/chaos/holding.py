@@ -51,7 +51,7 @@ def the_run_came_to_its_end(found: Evidence) -> None:
 
 
 def the_final_model_equals_its_receipt(found: Evidence) -> None:
-    (last,) = found.consortium.server_folder.glob("model-*.safetensors")
+    last = found.last_model
     pin = found.consortium.registry().digest.hex()
     answer = CliRunner().invoke(app, ["model", "verify", str(last), "--pin", pin, "--json"])
     assert answer.exit_code == 0, answer.output
@@ -69,7 +69,7 @@ def the_model_is_the_first_one_and_the_sums_of_what_was_handed_in(found: Evidenc
         total = np.sum([values for _, values in published.updates.values()], axis=0)
         assert published.total.tolist() == total.tolist()
         model = (model.astype(np.float64) + total / (len(published.names) << FRACTION_BITS)).astype(np.float32)
-    (last,) = found.consortium.server_folder.glob("model-*.safetensors")
+    last = found.last_model
     kept = load_file(last)
     assert np.array_equal(np.concatenate([kept[name].ravel() for name in initial()]), model)
 

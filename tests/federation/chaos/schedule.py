@@ -45,7 +45,7 @@ class Schedule:
     buffer: int = 0
     without: str = ""
     seconds: float = 0.0
-    arrival: float = 30.0
+    arrival: float = 120.0
 
     def chance(self, *what: object) -> random.Random:
         return random.Random("/".join(map(str, (self.seed, *what))))

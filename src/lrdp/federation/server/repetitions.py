@@ -34,7 +34,7 @@ class Repetitions:
 
     def __init__(self, retries: Retries, before: Iterable[ShownSum] = ()) -> None:
         known = tuple(before)
-        self._retries = retries
+        self._retries, self._fewest = retries, 0
         self._renewals = {one.roster: one.renewal for one in known}
         self._failures = Counter({one.roster: one.failures for one in known if one.failures})
         self._silent = {one.roster: set(one.silent) for one in known if one.failures}
@@ -56,6 +56,10 @@ class Repetitions:
         after = Repetitions(self._retries, self.shown())
         after.fail(roster, self._silent.get(roster, ()))
         return after
+
+    def renew(self) -> None:
+        """Ask for other updates than before though no sum is out: somebody cannot show again what it made."""
+        self._fewest = 1 + max(self._renewals.values(), default=self._fewest)
 
     def publish(self, roster: Roster) -> None:
         """The sum over ``roster`` is out."""
@@ -85,7 +89,7 @@ class Repetitions:
         """Which updates of this round a roster is asked for: those it showed, or others than any that were shown."""
         if self._retries is Retries.SMALLER_ROSTER:
             return 0
-        return self._renewals.get(roster, 1 + max(self._renewals.values(), default=-1))
+        return self._renewals.get(roster, max(self._fewest, 1 + max(self._renewals.values(), default=-1)))
 
     def again(self, present: Collection[str]) -> Roster | None:
         """The last roster that can be tried again with those who are there, for nothing."""

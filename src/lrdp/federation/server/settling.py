@@ -15,10 +15,13 @@ from lrdp.federation.server.revealing import dropped, revealed
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.wire.masked import Pledged
 from lrdp.federation.wire.questions import Answer, Contributed, Decline, OwnTag
+from lrdp.integrity import Verdict
 from lrdp.screen import visible
 
 EXHAUSTED: Final = ("budget", "run-quota")
 """Whoever declines with one of these has nothing left for this run, and is not asked again."""
+UPDATE_SPENT: Final = Verdict.UPDATE_SPENT.value
+"""Whoever declines with it made an update in this round that it does not show again."""
 _LOG: Final = logging.getLogger("lrdp.server")
 Settle = Callable[[Coordinator, Courier, RoundReport], RoundReport]
 """What is done with the updates that were admitted; :func:`settled` is the honest way."""
@@ -44,6 +47,8 @@ def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> 
     """Publish and gather tags; what cannot be proved is given up, and may be tried again from the same model."""
     if coordinator.scheme.masks:
         report = _all_bound(coordinator, courier, report)
+    if len(report.participants) < coordinator.least and UPDATE_SPENT in report.declined.values():
+        coordinator.repetitions.renew()  # somebody has lost its place, and would decline the same for good
     problem, liars = _unfit(coordinator, report), set[str]()
     if not problem and coordinator.scheme.masks:
         problem = revealed(coordinator, courier)
