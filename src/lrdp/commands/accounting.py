@@ -269,7 +269,7 @@ def _print_spent(
         "cap": getattr(step, "cap", None),
         "noise_on_mean": AtMost(step.noise_on_mean),
     }
-    print_record(record | ({} if risk is None else risk_figures.record(risk, whole=as_json)), as_json)
+    print_record(record | ({} if risk is None else risk_figures.record(risk.risk, risk if as_json else None)), as_json)
 
 
 def _progress(items: Iterable[Item], total: int, label: str, quiet: bool) -> Iterable[Item]:
