@@ -237,7 +237,8 @@ def test_what_voids_would_add_is_of_the_kind_that_is_guaranteed(base: Summary) -
 
 
 def test_a_charge_whose_epsilon_is_nought_was_a_release_all_the_same(base: Summary) -> None:
-    nought = replace(base, guaranteed=PrivacySpent(epsilon=0.0, delta=base.budget.delta))
+    point = PrivacySpent(epsilon=0.0, delta=base.budget.delta)
+    nought = replace(base, guaranteed=point, risk=TradeOff.of_points([point]).risk)
     plain, *_ = Statement(summary=nought).points
     assert "at most 50.1 right answers in 100" in plain.text
     plain, *_ = Statement(summary=replace(nought, history={})).points
