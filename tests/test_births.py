@@ -35,6 +35,7 @@ from lrdp.accounting import (
     Frontier,
     FullBatchGaussian,
     Gaussian,
+    GroupAccountant,
     Mechanism,
     Option,
     Plan,
@@ -91,10 +92,12 @@ FLEET = Fleet.from_histories([HISTORY], ADJACENCY)
 MODEL = ReceivedModel(digest="0" * 64, size=120, largest_weight=0.5)
 STATE = {"budget": BUDGET, "adjacency": ADJACENCY, "history": HISTORY}
 RULE: dict[str, dict[str, Any]] = {"guaranteed": STATE, "admits": STATE, "has_place": {"mechanism": STEP}}
+RULE |= {"guaranteed_to_group": {**STATE, "rows": 3}, "trade_off": STATE}
 ACCOUNTANT = {"epsilon": ASKED, "delta": {"history": HISTORY, "epsilon": 0.5}}
 RENYI = {**ACCOUNTANT, "divergence": {"history": HISTORY, "orders": np.array([2.0, 8.0])}}
 SAME: dict[str, dict[str, Any]] = {"with_noise": {"noise_multiplier": 4.0}, "looser_in": {"asked": STEP}}
 MECHANISM: dict[str, dict[str, Any]] = {"dominating_pair": {"adjacency": ADJACENCY}, **SAME}
+MECHANISM |= {"group_pair": {"adjacency": ADJACENCY, "rows": 3}}
 POLICY = {
     "identity": Holder(client="a", unit="patient", max_rows_per_unit=2),
     "budget": BudgetRule(total=BUDGET, adjacency=ADJACENCY, per_run=BUDGET),
@@ -130,7 +133,8 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     **specimen(TruncatedPoissonGaussian, {**SAMPLED, "cap": 100}, **MECHANISM),
     **specimen(RenyiAccountant, {"adjacency": ADJACENCY}, **RENYI),
     **specimen(TaylorAccountant, {"adjacency": ADJACENCY, "terms": 4}, **RENYI),
-    **specimen(PldAccountant, {"adjacency": ADJACENCY}, **ACCOUNTANT),
+    **specimen(PldAccountant, {"adjacency": ADJACENCY, "rows": 3}, **ACCOUNTANT),
+    **specimen(GroupAccountant, {"adjacency": ADJACENCY, "rows": 3}, **ACCOUNTANT, by_formula=ASKED),
     **specimen(SteadyAccountant, {"adjacency": ADJACENCY}, **ACCOUNTANT),
     **specimen(
         Filter,
@@ -214,6 +218,7 @@ WITHOUT_FIGURES = {
 }
 # For other rooms: constants, files and formats, and what is made of values that were checked when they were born.
 FOR_OTHER_ROOMS = {
+    *("FALSE_POSITIVES", "Risk", "TradeOff", "for_group", "guess_rate", "trade_off"),
     *("CLIP_HEADROOM", "FLEET_CHUNK", "MECHANISMS", "SPREAD", "checked_history", "readings", "recipes"),
     *("LEAST_STEPS", "PlanTrial", "baselines", "calibrated", "close", "finals", "kept", "trials"),
     *("FleetBooks", "FleetView", "Home", "Report", "Retries", "Scheme", "Store", "Summary", "VerifiedBooks"),
@@ -229,8 +234,8 @@ FOR_OTHER_ROOMS = {
 WITHOUT_SPECIMEN = {
     "Fleet.curves",
     "Fleet.divergences",
-    "SampledGaussian.dominating_pair",
-    "SizedGaussian.dominating_pair",
+    "PldAccountant.directions",  # made of arrays
+    *(f"{name}.{made}" for name in ("SampledGaussian", "SizedGaussian") for made in ("dominating_pair", "group_pair")),
 }
 WITHOUT_SPECIMEN |= {"RenyiOrders.accountant", "ReservedSlots.accountant"} | {  # a class, and
     f"{name}.{made}"

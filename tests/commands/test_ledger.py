@@ -1,5 +1,6 @@
 """The commands as a user runs them: data on stdout, words on stderr, one sentence and an exit code on failure."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -144,6 +145,9 @@ def test_the_statement_is_text_json_and_html(client: Client, tmp_path: Path) -> 
     assert str(figures["ledger"]["head"]).startswith("lrdp-head-1")  # type: ignore[index]
     assert page.read_text().startswith("<!doctype html>")
     assert "right answers in 100" in client.run("statement", *folder(client))
+    entry = json.loads(client.run("statement", *folder(client), "--registry"))
+    assert entry["entry"]["status"] == "Draft"
+    assert "deployment.basic.intended_use" in entry["to_add"]
     assert client.home.ledger.read_bytes() == before
 
 

@@ -15,7 +15,15 @@ import mpmath
 import pytest
 
 from ledger.worlds import World, request, round_trip
-from lrdp.accounting import Budget, FilterAnswer, PoissonGaussian, PrivacySpent, TruncatedPoissonGaussian
+from lrdp.accounting import (
+    Budget,
+    FilterAnswer,
+    PoissonGaussian,
+    PrivacySpent,
+    TradeOff,
+    TruncatedPoissonGaussian,
+    for_group,
+)
 from lrdp.commands.ledger import _in_short
 from lrdp.commands.output import print_page, print_record
 from lrdp.figures import AtLeast, AtMost
@@ -40,6 +48,8 @@ SIDES = {
     "spent_elsewhere.epsilon": Side.UP,
     "spent_elsewhere.delta": Side.UP,
     "spent_elsewhere.order": Side.WHOLE,
+    **{f"{group}.{each}": Side.UP for group in ("group", "group_spent") for each in ("epsilon", "delta")},
+    **{f"{group}.order": Side.WHOLE for group in ("group", "group_spent")},
     "without_voids.guaranteed.epsilon": Side.UP,
     "without_voids.guaranteed.delta": Side.UP,
     "without_voids.guaranteed.order": Side.WHOLE,
@@ -53,6 +63,7 @@ SIDES = {
 }
 """How each figure of a summary may be printed."""
 UNPRINTED = {
+    *(f"{risk}.{each}" for risk in ("risk", "risk_spent") for each in ("guess_rate", "advantage", "true_positives")),
     "without_voids.spent.epsilon",  # beside the guaranteed figures it would be one of another kind
     "without_voids.spent.delta",
     "without_voids.spent.order",
@@ -98,12 +109,17 @@ def drawn(base: Summary, seed: int) -> Summary:
     }
     truncated = TruncatedPoissonGaussian(**sampled, cap=sampled["batch_size"] + draw.randint(1, 500))
     assert base.recorded is not None
+    guaranteed, fixed = spent(draw, delta), spent(draw, delta)
     return replace(
         base,
         policy=replace(base.policy, budget=rule, identity=Holder(client="a", unit="person", max_rows_per_unit=rows)),
         budget=budget,
-        guaranteed=spent(draw, delta),
-        spent=spent(draw, delta),
+        guaranteed=guaranteed,
+        spent=fixed,
+        group=for_group(guaranteed, rows),
+        group_spent=spent(draw, delta),
+        risk=TradeOff.of_points([guaranteed]).risk,
+        risk_spent=TradeOff.of_points([fixed]).risk,
         spent_elsewhere=tuple(spent(draw, delta / factor) for factor in (1, 100, 10_000)),
         without_voids=FilterAnswer(admitted=True, guaranteed=spent(draw, delta), spent=spent(draw, delta)),
         recorded=base.recorded._replace(guaranteed=spent(draw).epsilon, spent=spent(draw).epsilon),
@@ -138,12 +154,22 @@ def claims(summary: Summary) -> list[Claim]:
     left = max(Fraction(0), Fraction(summary.budget.epsilon) - Fraction(bound.epsilon))
     known += [claim(left, Side.DOWN), *up(100 * right_guesses(bound))]
     known += up(rows * Fraction(bound.epsilon), group_delta(bound, rows))
+    for risk in (summary.risk, summary.risk_spent):
+        known += up(*(100 * Fraction(rate) for rate in (risk.guess_rate, *risk.true_positives)))
     for step, steps in summary.history.items():
         sizes = [getattr(step, name) for name in ("batch_size", "dataset_size", "cap") if hasattr(step, name)]
         known += [*whole(step.noise_multiplier, steps, *sizes), *up(sizes[0] / sizes[1])]
     counts = [*summary.states.values(), *summary.refusals.values(), summary.runs, summary.entries, summary.rounds_left]
     counts += [sum(summary.states.values()), sum(summary.refusals.values()), rows, summary.states.get(State.SENT, 0)]
-    constants = (100, 50, 1, 128, 0)  # "right answers in 100, where a coin gets 50"; C(1 - 1/128); a meter's least
+    constants = (
+        100,
+        50,
+        1,
+        128,
+        0,
+        0.1,
+        10,
+    )  # false alarms in 100; "right answers in 100, where a coin gets 50"; C(1 - 1/128); a meter's least
     return known + whole(*counts, *constants)
 
 
@@ -211,7 +237,8 @@ def test_what_voids_would_add_is_of_the_kind_that_is_guaranteed(base: Summary) -
 
 
 def test_a_charge_whose_epsilon_is_nought_was_a_release_all_the_same(base: Summary) -> None:
-    nought = replace(base, guaranteed=PrivacySpent(epsilon=0.0, delta=base.budget.delta))
+    point = PrivacySpent(epsilon=0.0, delta=base.budget.delta)
+    nought = replace(base, guaranteed=point, risk=TradeOff.of_points([point]).risk)
     plain, *_ = Statement(summary=nought).points
     assert "at most 50.1 right answers in 100" in plain.text
     plain, *_ = Statement(summary=replace(nought, history={})).points

@@ -205,9 +205,9 @@ def test_the_statement_gives_what_is_guaranteed_against_guessing_beside_what_the
     assert figures["risk"]["guess_rate"] == pytest.approx(guess_rate(summary.guaranteed), abs=1e-12)
     assert 0.5 < figures["risk_spent"]["guess_rate"] < figures["risk"]["guess_rate"]
     words = " ".join(text(statement).split())
-    for curve in (summary.trade_off, summary.trade_off_spent):
-        assert f"at most {curve.guess_rate:.1%} of guesses are right" in words
-        assert f"{curve.true_positives(0.01):.1%} at 1.0%" in words
+    for risk in (summary.risk, summary.risk_spent):
+        assert f"at most {AtMost(risk.guess_rate):.1%} of guesses are right" in words
+        assert f"{AtMost(risk.true_positives[1]):.1%} at 1.0%" in words
 
 
 def test_the_guess_rate_is_the_largest_of_all_tests() -> None:

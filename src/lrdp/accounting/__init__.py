@@ -56,7 +56,7 @@ from lrdp.accounting.mechanisms import (
     costliest_of,
 )
 from lrdp.accounting.planning import Option, Plan, PlanRecipe, Training, options, recipes
-from lrdp.accounting.risk import FALSE_POSITIVES, TradeOff, guess_rate, trade_off
+from lrdp.accounting.risk import FALSE_POSITIVES, Risk, TradeOff, guess_rate, trade_off
 
 __all__ = [
     "CLIP_HEADROOM",
@@ -93,6 +93,7 @@ __all__ = [
     "RenyiAccountant",
     "RenyiOrders",
     "ReservedSlots",
+    "Risk",
     "SampledGaussian",
     "SizedGaussian",
     "SteadyAccountant",

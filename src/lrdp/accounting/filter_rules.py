@@ -90,8 +90,8 @@ class FilterRule(ABC):
 
     def guaranteed_to_group(self, budget: Budget, adjacency: Adjacency, history: History, rows: int) -> PrivacySpent:
         """What holds for a person with at most ``rows`` rows, whatever the server adapted to."""
-        one = self.guaranteed(budget, adjacency, history)
-        return one if rows == 1 else for_group(one, rows)
+        one, count = self.guaranteed(budget, adjacency, history), _checked_rows(rows)
+        return one if count == 1 else for_group(one, count)
 
     def trade_off(self, budget: Budget, adjacency: Adjacency, history: History) -> TradeOff:
         """How well any test tells whether a record was there, whatever the server adapted to: by what is guaranteed."""
@@ -181,7 +181,8 @@ class ReservedSlots(FilterRule):
 
     def guaranteed_to_group(self, budget: Budget, adjacency: Adjacency, history: History, rows: int) -> PrivacySpent:
         """The cost of all slots to all of the rows together: Theorem 5 holds for any neighbours that have a pair."""
-        if rows > 1 and self._hold(checked_history(history)):
+        _, _, used = _checked(budget, adjacency, history)
+        if _checked_rows(rows) > 1 and self._hold(used):
             together = _paid_by_group(adjacency, tuple(self.slots.items()), budget.delta, rows)
             if math.isfinite(together.epsilon):
                 return together
@@ -234,6 +235,10 @@ def _checked(budget: Budget, adjacency: Adjacency, history: History) -> tuple[Bu
     """What a figure rests on, in plain values."""
     neighbours = limits.made_by("adjacency", adjacency, Adjacency)
     return limits.made_by("budget", budget, Budget), neighbours, checked_history(history)
+
+
+def _checked_rows(rows: int) -> int:
+    return limits.whole("rows", rows, 1, "a person without rows is not in the data")
 
 
 def _halves(one: Mapping[float, float], other: Mapping[float, float]) -> dict[float, float]:

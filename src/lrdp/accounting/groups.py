@@ -69,6 +69,7 @@ class GroupAccountant(Accountant):
         With δ₁ = exp((a-1)(ρ - ε₁))·(1-1/a)^{a-1}/a that is (a-k)·ε₁ ≥ (a-1)(ρ + ln(1-1/a)) - ln a + ln k - ln δ.
         """
         single = RenyiAccountant(adjacency=self.adjacency)
+        delta = limits.open_unit("delta", delta, "it bounds the probability that the guarantee fails")
         if not (steps := checked_history(history)):
             return PrivacySpent(epsilon=0.0, delta=delta)
 

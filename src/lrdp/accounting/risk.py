@@ -26,6 +26,8 @@ from lrdp.accounting.privacy_loss import LARGEST_EPSILON, LossDistribution
 from lrdp.errors import Unsupported
 from lrdp.figures import AtMost
 
+Lines = tuple[tuple[float, float], ...]
+
 FALSE_POSITIVES: Final = (0.001, 0.01, 0.1)
 """At which false-positive rates the largest true-positive rate is reported."""
 _CURVE: Final = np.geomspace(1e-6, 1.0, 61)
@@ -36,10 +38,33 @@ _ROUND_UP = 1e-12  # above the error of the sums below
 
 
 @dataclass(frozen=True, kw_only=True)
-class TradeOff:
-    """No test exceeds, for any of the lines, e^ε·(its false-positive rate) + δ, whichever data set is the alarm's."""
+class Risk:
+    """The figures of a trade-off curve that people read; none is below what an attack can reach.
 
-    lines: tuple[tuple[float, float], ...]
+    ``guess_rate`` is how often a guess at one record's presence is right, where chance is one half; ``advantage`` the
+    largest difference of the two rates of a test; ``true_positives`` what is found at each of ``FALSE_POSITIVES``.
+    """
+
+    guess_rate: float
+    advantage: float
+    true_positives: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("guess_rate", "advantage"):
+            limits.between(name, getattr(self, name), 0.0, 1.0, "it is a rate")
+        for rate in self.true_positives:
+            limits.between("true_positives", rate, 0.0, 1.0, "they are rates")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradeOff:
+    """No test for a record's presence exceeds, for any line (ε, δ) of ``presence``, e^ε·(its false-positive rate) + δ.
+
+    ``absence`` bounds in the same way the tests that alarm at a record that is missing.
+    """
+
+    presence: Lines
+    absence: Lines
     advantage: float
 
     def __post_init__(self) -> None:
@@ -53,36 +78,50 @@ class TradeOff:
             if math.isfinite(point.epsilon):
                 lines += [(point.epsilon, point.delta), (-point.epsilon, _of_the_others(point))]
                 advantage = min(advantage, math.nextafter(2 * guess_rate(point) - 1, 1.0))
-        return cls(lines=tuple(lines), advantage=max(advantage, 0.0))
+        return cls(presence=tuple(lines), absence=tuple(lines), advantage=max(advantage, 0.0))
 
     @classmethod
     def of_losses(cls, directions: tuple[LossDistribution, LossDistribution]) -> Self:
-        """The curve of a composed pair, the worse direction at every ε."""
+        """The curves of a composed pair, by removal and by addition."""
         reach = max(1.0, *(min(each.epsilon(_UNSEEN + each.infinity), LARGEST_EPSILON) for each in directions))
         epsilons = np.linspace(-reach, reach, 2 * _LINES - 1)
         epsilons[_LINES - 1] = 0.0
-        deltas = np.max([each.deltas(epsilons) for each in directions], axis=0) + _ROUND_UP
-        lines = tuple(zip(epsilons.tolist(), np.minimum(deltas, 1.0).tolist(), strict=True))
-        return cls(lines=lines, advantage=lines[_LINES - 1][1])
+        deltas = [np.minimum(each.deltas(epsilons) + _ROUND_UP, 1.0).tolist() for each in directions]
+        presence, absence = (tuple(zip(epsilons.tolist(), each, strict=True)) for each in deltas)
+        return cls(presence=presence, absence=absence, advantage=max(each[_LINES - 1] for each in deltas))
 
     @property
-    def guess_rate(self) -> AtMost:
-        """How often at most a guess at a record's presence is right, where chance is one half."""
-        return AtMost(min(math.nextafter((1 + self.advantage) / 2, 2.0), 1.0))
+    def risk(self) -> Risk:
+        """Its figures."""
+        return Risk(
+            guess_rate=min(math.nextafter((1 + self.advantage) / 2, 2.0), 1.0) if self.advantage else 0.5,
+            advantage=self.advantage,
+            true_positives=tuple(map(self.true_positives, FALSE_POSITIVES)),
+        )
 
-    def true_positives(self, false_positives: float) -> AtMost:
-        """The largest true-positive rate of any test with this false-positive rate."""
+    def true_positives(self, false_positives: float) -> float:
+        """The largest true-positive rate of any test with this false-positive rate, whichever it alarms at."""
         rate = limits.between("false_positives", false_positives, 0.0, 1.0, "it is a rate")
-        epsilons, deltas = np.array(self.lines).T
-        return AtMost(min(float((np.exp(epsilons) * rate + deltas).min()) * (1 + 1e-14), rate + self.advantage, 1.0))
+        reached = max(_least(lines, rate) for lines in (self.presence, self.absence))
+        return min(reached * (1 + 1e-14), rate + self.advantage, 1.0)
 
-    def curve(self) -> tuple[tuple[float, float], ...]:
+    def curve(self) -> Lines:
         """False-positive rates from one in a million on, each with the largest true-positive rate."""
-        return tuple((float(rate), float(self.true_positives(float(rate)))) for rate in _CURVE)
+        return tuple((rate, self.true_positives(rate)) for rate in _CURVE.tolist())
 
     def and_also(self, other: TradeOff) -> TradeOff:
         """What holds where both do."""
-        return TradeOff(lines=self.lines + other.lines, advantage=min(self.advantage, other.advantage))
+        return TradeOff(
+            presence=self.presence + other.presence,
+            absence=self.absence + other.absence,
+            advantage=min(self.advantage, other.advantage),
+        )
+
+
+def _least(lines: Lines, rate: float) -> float:
+    epsilons, deltas = np.array(lines).T
+    with np.errstate(over="ignore"):
+        return float(np.nan_to_num(np.exp(epsilons) * rate + deltas, nan=1.0).min())
 
 
 def guess_rate(spent: PrivacySpent) -> AtMost:
@@ -95,7 +134,7 @@ def guess_rate(spent: PrivacySpent) -> AtMost:
 def trade_off(accountant: PldAccountant, history: History, delta: float) -> TradeOff:
     """The curve of a history that was fixed in advance; where none is resolved, that of its ε at ``delta``."""
     if not history:
-        return TradeOff(lines=((0.0, 0.0),), advantage=0.0)
+        return TradeOff(presence=((0.0, 0.0),), absence=((0.0, 0.0),), advantage=0.0)
     try:
         return TradeOff.of_losses(accountant.directions(history, _TAIL))
     except Unsupported:

@@ -167,4 +167,4 @@ def _print_spent(
     }
     if isinstance(step, SizedGaussian):
         record["noise_on_mean"] = AtMost(step.noise_on_mean)
-    print_record(record | ({} if risk is None else risk_figures.record(risk, whole=as_json)), as_json)
+    print_record(record | ({} if risk is None else risk_figures.record(risk.risk, risk if as_json else None)), as_json)

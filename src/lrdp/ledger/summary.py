@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from lrdp.accounting import (
     Accountant,
@@ -18,7 +17,7 @@ from lrdp.accounting import (
     Mechanism,
     PldAccountant,
     PrivacySpent,
-    TradeOff,
+    Risk,
     trade_off,
 )
 from lrdp.figures import AtLeast, left
@@ -38,13 +37,13 @@ class Summary:
     """One client's books in figures.
 
     ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps cost had they been fixed in
-    advance; ``group`` and ``group_spent`` are both for a unit with as many rows as the policy allows; ``without_voids``
+    advance; ``group`` and ``group_spent`` are both for a unit with as many rows as the policy allows, ``risk``
+    and ``risk_spent`` what an attack can tell of one record; ``without_voids``
     is both, had nothing been voided; ``recorded`` is what was computed, by which accountant,
     when the last charge was made.
     """
 
     policy: Policy
-    state: Filter
     client: str
     ledger: str
     client_key: str
@@ -56,6 +55,8 @@ class Summary:
     spent_elsewhere: tuple[PrivacySpent, ...]
     group: PrivacySpent
     group_spent: PrivacySpent
+    risk: Risk
+    risk_spent: Risk
     without_voids: FilterAnswer
     recorded: Reserved | None
     history: Mapping[Mechanism, int]
@@ -84,16 +85,6 @@ class Summary:
         """What to do about a policy that states a larger budget than was signed; empty where it does not."""
         return unsigned_raise(self.budget, self.policy.budget.total)
 
-    @cached_property
-    def trade_off(self) -> TradeOff:
-        """How well any test tells whether a record was used, whatever the server adapted to."""
-        return self.state.rule.trade_off(self.state.budget, self.state.adjacency, self.state.history)
-
-    @cached_property
-    def trade_off_spent(self) -> TradeOff:
-        """The same, had the steps been fixed in advance."""
-        return trade_off(PldAccountant(adjacency=self.adjacency), self.history, self.budget.delta)
-
 
 def summarize(books: Books) -> Summary:
     """Recompute every figure."""
@@ -103,7 +94,6 @@ def summarize(books: Books) -> Summary:
     with_voids = replace(state, history=_merged(state.history, books.charges.voided))
     return Summary(
         policy=policy,
-        state=state,
         client=books.opened.client,
         ledger=books.opened.ledger,
         client_key=books.client_key,
@@ -114,6 +104,8 @@ def summarize(books: Books) -> Summary:
         spent=answer.spent,
         spent_elsewhere=_elsewhere(accountant, books.charges.history, books.budget.delta),
         **_of_group(state, answer, policy.identity.records_per_unit),
+        risk=state.rule.trade_off(state.budget, state.adjacency, state.history).risk,
+        risk_spent=trade_off(PldAccountant(adjacency=state.adjacency), state.history, state.budget.delta).risk,
         without_voids=with_voids.answer(),
         recorded=books.charges.newest,
         history=books.charges.history,

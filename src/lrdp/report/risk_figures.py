@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from lrdp.accounting import FALSE_POSITIVES, TradeOff
+from lrdp.accounting import FALSE_POSITIVES, Risk, TradeOff
 from lrdp.figures import AtMost
 
 
-def record(curve: TradeOff, *, whole: bool = False) -> dict[str, Any]:
-    """The figures, each at most what is written; with the curve itself if it is ``whole``."""
-    figures: dict[str, Any] = {"guess_rate": curve.guess_rate, "advantage": AtMost(curve.advantage)}
-    figures |= {f"true_positives_at_{rate}": curve.true_positives(rate) for rate in FALSE_POSITIVES}
-    return figures | ({"trade_off": [list(point) for point in curve.curve()]} if whole else {})
+def record(risk: Risk, curve: TradeOff | None = None) -> dict[str, Any]:
+    """The figures, each at most what is written, and the curve where it is asked for."""
+    figures: dict[str, Any] = {"guess_rate": AtMost(risk.guess_rate), "advantage": AtMost(risk.advantage)}
+    for false, true in zip(FALSE_POSITIVES, risk.true_positives, strict=True):
+        figures[f"true_positives_at_{false}"] = AtMost(true)
+    return figures if curve is None else figures | {"trade_off": [list(point) for point in curve.curve()]}
 
 
-def words(curve: TradeOff) -> str:
+def words(risk: Risk) -> str:
     """One sentence."""
-    rates = ", ".join(f"{curve.true_positives(rate):.1%} at {rate:.1%}" for rate in FALSE_POSITIVES)
+    rates = zip(FALSE_POSITIVES, risk.true_positives, strict=True)
+    found = ", ".join(f"{AtMost(true):.1%} at {false:.1%}" for false, true in rates)
     return (
-        f"at most {curve.guess_rate:.1%} of guesses are right (a coin: 50%), and of the records that were used an "
-        f"attack finds at most {rates} false alarms."
+        f"at most {AtMost(risk.guess_rate):.1%} of guesses are right (a coin: 50%), and of the records that were used "
+        f"an attack finds at most {found} false alarms."
     )

@@ -87,7 +87,7 @@ def plain_sentence(summary: Summary) -> str:
     unit, record = summary.policy.identity.unit, _record(summary)
     if not summary.history:
         return f"Nothing was released yet, so nothing can be learned about any {unit} from this client's updates."
-    right = f"{summary.trade_off.guess_rate:.1%}".removesuffix("%")
+    right = f"{AtMost(summary.risk.guess_rate):.1%}".removesuffix("%")
     return (
         f"Somebody who sees everything this client ever sent, and already knows every other {record}, can tell "
         f"whether one {record} was used with at most {right} right answers in 100, where a coin gets 50."
@@ -141,7 +141,7 @@ def _epsilons(summary: Summary) -> str:
 def _risk(summary: Summary) -> str:
     if not summary.history:
         return "Nothing was released yet."
-    guaranteed, spent = map(risk_figures.words, (summary.trade_off, summary.trade_off_spent))
+    guaranteed, spent = map(risk_figures.words, (summary.risk, summary.risk_spent))
     return f"Guaranteed, whatever the server adapts to: {guaranteed} Had the steps been fixed in advance: {spent}"
 
 

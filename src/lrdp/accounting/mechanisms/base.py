@@ -102,12 +102,11 @@ class Mechanism:
         Raises:
             Unsupported: where none is proved for more than one row.
         """
-        if limits.whole("rows", rows, 1, "a person without rows is not in the data") == 1:
-            return self.dominating_pair(adjacency)
-        return self._pair_of_rows(adjacency, rows)
+        limits.made_by("adjacency", adjacency, Adjacency)
+        count = limits.whole("rows", rows, 1, "a person without rows is not in the data")
+        return self.dominating_pair(adjacency) if count == 1 else self._pair_of_rows(adjacency, count)
 
     def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
-        limits.made_by("adjacency", adjacency, Adjacency)
         raise Unsupported(
             f"no pair is proved for {rows} rows of one person with {self.name} sampling under {adjacency.value}."
         )

@@ -27,7 +27,6 @@ class Gaussian(Mechanism):
 
     def _pair_of_rows(self, adjacency: Adjacency, rows: int) -> DominatingPair:
         """Every row moves the sum as one does."""
-        limits.made_by("adjacency", adjacency, Adjacency)
         return self.with_noise(self.noise_multiplier / rows).dominating_pair(adjacency)
 
     def displacement(self) -> Displacement:
