@@ -17,10 +17,10 @@ from scipy.special import gammaln, logsumexp
 
 from lrdp.accounting import (
     Adjacency,
+    BatchFrontier,
     Budget,
     Candidate,
     FixedSizeGaussian,
-    Frontier,
     PldAccountant,
     RenyiAccountant,
     TrainingAim,
@@ -51,12 +51,12 @@ def searched(aim: TrainingAim) -> tuple[Candidate, ...]:
 
 
 @cache
-def found(aim: TrainingAim) -> Frontier:
+def found(aim: TrainingAim) -> BatchFrontier:
     first = searched(aim)
     second = kept(calibrated(aim, trial) for trial in finals(aim, first))
-    best = Frontier(aim=aim, searched=first, finalists=second).recommended
+    best = BatchFrontier(aim=aim, searched=first, finalists=second).recommended
     measures = kept(calibrated(aim, trial) for trial in baselines(aim, first, best))
-    return Frontier(aim=aim, searched=first, finalists=second, measures=measures)
+    return BatchFrontier(aim=aim, searched=first, finalists=second, measures=measures)
 
 
 # ---------------------------------------- the oracle: Poisson by whole Rényi orders, every batch size there is

@@ -27,8 +27,8 @@ from lrdp.accounting.filters import Filter, FilterAnswer
 from lrdp.accounting.fleet import FLEET_CHUNK, Fleet
 from lrdp.accounting.frontier import (
     LEAST_STEPS,
+    BatchFrontier,
     Candidate,
-    Frontier,
     PlanTrial,
     TrainingAim,
     baselines,
@@ -64,6 +64,7 @@ __all__ = [
     "SPREAD",
     "Accountant",
     "Adjacency",
+    "BatchFrontier",
     "Budget",
     "Calibrated",
     "Candidate",
@@ -73,7 +74,6 @@ __all__ = [
     "FixedSizeGaussian",
     "FixedSizeWithReplacementGaussian",
     "Fleet",
-    "Frontier",
     "FullBatchGaussian",
     "Gaussian",
     "History",
