@@ -189,7 +189,7 @@ def test_what_is_recommended_keeps_the_budget_and_the_passes() -> None:
 def test_at_few_passes_the_words_say_what_small_batches_would_cost() -> None:
     words = reason(found(aimed(6734, 15, 4.0)))
     assert "truncated-poisson / pld, batches of 1683 in 30 rounds of 2 steps, computed 32 rows at a time" in words
-    assert "Batches of 32 would have 2.14 times the noise in 1.72 times the rows." in words
+    assert "Batches of 32 would have 2.13 times the noise in 1.72 times the rows." in words
     assert "data sets of at most 6734 records" in words
 
 
