@@ -21,7 +21,9 @@ from lrdp.accounting import (
     Budget,
     Candidate,
     FixedSizeGaussian,
+    PlanTrial,
     PldAccountant,
+    PublicSizes,
     RenyiAccountant,
     TrainingAim,
     TruncatedPoissonGaussian,
@@ -113,10 +115,9 @@ def test_control_the_papers_mechanism_is_far_from_it() -> None:
 # ---------------------------------------- figures that are known
 def noise_at(size: int, passes: float, epsilon: float, batch: int) -> float:
     """Of truncated Poisson by Rényi orders, in 10⁻⁵."""
-    aim = aimed(size, passes, epsilon, rows=batch, local_steps=1)
-    at = [trial for trial in trials(aim) if isinstance(trial.step, TruncatedPoissonGaussian)]
-    (trial,) = (trial for trial in at if trial.step.normaliser == batch)
-    candidate = calibrated(aim, trial)
+    aim = aimed(size, passes, epsilon, local_steps=1)
+    step = TruncatedPoissonGaussian.drawing(batch, PublicSizes(size))
+    candidate = calibrated(aim, PlanTrial(step, RenyiAccountant(adjacency=USUAL)))
     assert candidate is not None
     return 1e5 * candidate.noise_over_training
 
