@@ -24,6 +24,7 @@ import lrdp.ledger
 from lrdp.accounting import (
     MECHANISMS,
     Adjacency,
+    BatchFrontier,
     Budget,
     Calibrated,
     Candidate,
@@ -32,7 +33,6 @@ from lrdp.accounting import (
     FixedSizeGaussian,
     FixedSizeWithReplacementGaussian,
     Fleet,
-    Frontier,
     FullBatchGaussian,
     Gaussian,
     GroupAccountant,
@@ -175,7 +175,9 @@ SPECIMENS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         schedule={"batch_size": 32},
     ),
     **specimen(Candidate, {field.name: getattr(CANDIDATE, field.name) for field in fields(Candidate)}),
-    **specimen(Frontier, {"aim": AIM, "searched": (CANDIDATE,), "finalists": (CANDIDATE,), "measures": (CANDIDATE,)}),
+    **specimen(
+        BatchFrontier, {"aim": AIM, "searched": (CANDIDATE,), "finalists": (CANDIDATE,), "measures": (CANDIDATE,)}
+    ),
     **specimen(least_noise, {"mechanism": STEP, "steps": 100, "budget": BUDGET, "accountant": EXACT}),
     **specimen(most_rounds, {"mechanism": STEP, "steps_per_round": 3, "budget": BUDGET, "accountant": EXACT}),
     **specimen(

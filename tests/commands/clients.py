@@ -7,9 +7,9 @@ import typer
 from typer.testing import CliRunner
 
 from ledger.worlds import round_trip
-from lrdp.commands.planning import plan
 from lrdp.commands.init import init
 from lrdp.commands.ledger import ledger_app, statement
+from lrdp.commands.planning import plan
 from lrdp.errors import LrdpError
 from lrdp.ledger import ReceivedModel, Request, read_policy
 from lrdp.ledger.starting import Home

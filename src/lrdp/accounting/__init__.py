@@ -27,8 +27,8 @@ from lrdp.accounting.filters import Filter, FilterAnswer
 from lrdp.accounting.fleet import FLEET_CHUNK, Fleet
 from lrdp.accounting.frontier import (
     LEAST_STEPS,
+    BatchFrontier,
     Candidate,
-    Frontier,
     PlanTrial,
     TrainingAim,
     baselines,
@@ -67,6 +67,7 @@ __all__ = [
     "SPREAD",
     "Accountant",
     "Adjacency",
+    "BatchFrontier",
     "Budget",
     "Calibrated",
     "Candidate",
@@ -76,7 +77,6 @@ __all__ = [
     "FixedSizeGaussian",
     "FixedSizeWithReplacementGaussian",
     "Fleet",
-    "Frontier",
     "FullBatchGaussian",
     "Gaussian",
     "GroupAccountant",

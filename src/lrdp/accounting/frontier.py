@@ -181,7 +181,7 @@ def baselines(aim: TrainingAim, searched: Sequence[Candidate], best: Candidate) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frontier:
+class BatchFrontier:
     """What was searched, what was decided between, and what that is measured by."""
 
     aim: TrainingAim

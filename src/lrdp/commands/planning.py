@@ -12,8 +12,8 @@ from rich.progress import track
 from lrdp.accounting import (
     LEAST_STEPS,
     Accountant,
+    BatchFrontier,
     Budget,
-    Frontier,
     Plan,
     PldAccountant,
     SizedGaussian,
@@ -130,7 +130,7 @@ def _by_passes(aim: TrainingAim, holder: Holder, plot: Path | None, write: Path 
         _print_start(training, best.mechanism)
 
 
-def _searched(aim: TrainingAim, quiet: bool) -> Frontier:
+def _searched(aim: TrainingAim, quiet: bool) -> BatchFrontier:
     """By Rényi orders first, then by loss distributions among the best, then what these are measured by."""
 
     def run(tried: list[Any], label: str) -> Iterable[Any]:
@@ -139,9 +139,9 @@ def _searched(aim: TrainingAim, quiet: bool) -> Frontier:
     searched = kept(run(trials(aim), "Searching"))
     decided = tuple(each for each in run(finals(aim, searched), "Deciding") if each is not None)
     finalists = decided or close(aim, searched)  # where loss distributions resolve no such budget, orders decide
-    best = Frontier(aim=aim, searched=searched, finalists=finalists).recommended
+    best = BatchFrontier(aim=aim, searched=searched, finalists=finalists).recommended
     measures = tuple(each for each in run(baselines(aim, searched, best), "Measuring") if each is not None)
-    return Frontier(aim=aim, searched=searched, finalists=finalists, measures=measures)
+    return BatchFrontier(aim=aim, searched=searched, finalists=finalists, measures=measures)
 
 
 def _at_equal_rows(training: Training, holder: Holder, plot: Path | None, write: Path | None, as_json: bool) -> None:

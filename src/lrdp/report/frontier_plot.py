@@ -6,13 +6,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from lrdp.accounting import Candidate, Frontier
+from lrdp.accounting import BatchFrontier, Candidate
 from lrdp.report.plan_plot import colour_of
 
 _LABELS = 5  # points of a kind that have their batch written beside them
 
 
-def draw(frontier: Frontier, path: Path) -> bytes:
+def draw(frontier: BatchFrontier, path: Path) -> bytes:
     """The picture, in the format that the ending of ``path`` names."""
     from matplotlib.figure import Figure
 
@@ -31,7 +31,7 @@ def draw(frontier: Frontier, path: Path) -> bytes:
     return picture.getvalue()
 
 
-def _memory(axes: Any, frontier: Frontier) -> None:
+def _memory(axes: Any, frontier: BatchFrontier) -> None:
     """Each batch twice: where it would be if it were held at once, and where it is in passes of a few rows."""
     rows = frontier.aim.rows
     for each in _bounded(frontier):
@@ -46,7 +46,7 @@ def _memory(axes: Any, frontier: Frontier) -> None:
     axes.grid(visible=True, which="major", linewidth=0.3)
 
 
-def _time(axes: Any, frontier: Frontier) -> None:
+def _time(axes: Any, frontier: BatchFrontier) -> None:
     """Rows computed in all, padding among them; the batch is written beside some points."""
     by_kind: dict[str, list[Candidate]] = {}
     for each in _bounded(frontier):
@@ -67,5 +67,5 @@ def _time(axes: Any, frontier: Frontier) -> None:
     axes.legend(fontsize="small", frameon=False)
 
 
-def _bounded(frontier: Frontier) -> list[Candidate]:
+def _bounded(frontier: BatchFrontier) -> list[Candidate]:
     return [each for each in frontier.searched if each.mechanism.rows is not None]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from lrdp.accounting import Candidate, Frontier
+from lrdp.accounting import BatchFrontier, Candidate
 from lrdp.figures import AtMost
 
 WIDTH = 118  # columns that the table needs to stay in one piece
@@ -17,7 +17,7 @@ _LITTLE: Final = 0.9  # of the noise of small batches: above, large ones are not
 _FAR_BELOW: Final = 4
 
 
-def record(frontier: Frontier) -> dict[str, Any]:
+def record(frontier: BatchFrontier) -> dict[str, Any]:
     """The whole search, ready for JSON."""
     aim = frontier.aim
     return {
@@ -35,7 +35,7 @@ def record(frontier: Frontier) -> dict[str, Any]:
     }
 
 
-def table(frontier: Frontier) -> Table:
+def table(frontier: BatchFrontier) -> Table:
     """What was decided between and what it is measured by, the recommended one in bold."""
     aim, best = frontier.aim, frontier.recommended
     result = Table(
@@ -56,7 +56,7 @@ def table(frontier: Frontier) -> Table:
     return result
 
 
-def reason(frontier: Frontier) -> str:
+def reason(frontier: BatchFrontier) -> str:
     """Why that one, in a few sentences."""
     aim, best = frontier.aim, frontier.recommended
     step = best.mechanism
@@ -72,7 +72,7 @@ def reason(frontier: Frontier) -> str:
     return f"{text}{_gain(frontier)} It holds for {step.scope}."
 
 
-def _gain(frontier: Frontier) -> str:
+def _gain(frontier: BatchFrontier) -> str:
     """What large batches are good for here; and where there is nothing to gain, that."""
     best, near, small = frontier.recommended, frontier.closest, frontier.small
     if small is None:
