@@ -7,7 +7,7 @@ import pytest
 
 from lrdp.errors import LrdpError
 from lrdp.integrity import new_identity
-from lrdp.ledger import read_policy
+from lrdp.ledger import Clipped, read_policy
 
 from .clients import Client, folder
 
@@ -39,6 +39,15 @@ def test_init_keeps_an_edited_policy_and_never_opens_a_budget_twice(tmp_path: Pa
     assert client.home.policy.read_text() == edited
     client.home.ledger.unlink()
     assert "its ledger was opened before" in client.run("init", *folder(client), code=2)
+
+
+@pytest.mark.parametrize("clipped", list(Clipped))
+def test_what_is_clipped_as_one_stands_in_the_policy(tmp_path: Path, clipped: Clipped) -> None:
+    client = Client(tmp_path)
+    asked = ("--unit", "patient", "--rows-per-unit", "40", "--clipped", clipped.value)
+    client.run("init", *folder(client), "--policy-only", *asked)
+    identity = read_policy(client.home.policy).identity
+    assert (identity.unit, identity.max_rows_per_unit, identity.clipped) == ("patient", 40, clipped)
 
 
 @pytest.mark.parametrize("name", ["Hospital A", "hospital/a", ".a", "ä", "a" * 64, ""])

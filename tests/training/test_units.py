@@ -25,6 +25,7 @@ from lrdp.training import (
     check_records,
     private_update,
 )
+from lrdp.training.engine import Engine
 from lrdp.training.local_steps import prepared
 from lrdp.training.marking import marked
 from lrdp.training.rounding import clip_target
@@ -250,11 +251,25 @@ def test_a_loss_that_averages_over_rows_is_refused_as_for_plain_records():
         check_gradients(fixed(batch=4, accounted=20), task(nn.Linear(5, 3), visits(), PerUnit(mean)))
 
 
-def test_all_rows_of_a_marked_example_are_marked_in_what_is_looked_up():
+def test_all_rows_of_a_marked_person_are_marked_in_what_is_looked_up():
     words, own = nn.Embedding(9, 2), torch.tensor([False, True, False])
-    with marked(words, own, torch.nan):
+    engine = Engine(words, PerUnit(CrossEntropy(classes=2)))
+    batch = (torch.ones(3, 2, 4, dtype=torch.int64), torch.zeros(3, 2)), torch.ones(3, 2)
+    with marked(words, engine.rows_of(own, batch), torch.nan):
         found = words(torch.ones(6, 4, dtype=torch.int64)).isnan().flatten(1).all(1)
     assert found.tolist() == [False, False, True, True, False, False]
+
+
+def test_words_of_people_that_meet_are_found():
+    """Whole numbers cannot be no number themselves: only what is looked up by them is marked."""
+
+    class Meeting(Read):
+        def forward(self, tokens):
+            looked_up = self.words(tokens)
+            return self.line(self.read(looked_up + 0.0 * looked_up.mean(0))[0][:, -1])
+
+    given = task(Meeting(), visits((4,), 9))
+    assert "several examples" in check_gradients(fixed(batch=4, accounted=20), given).alone
 
 
 def test_micro_batches_of_people_change_nothing():

@@ -22,6 +22,7 @@ from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
 from lrdp.training.rounding import HEADROOM
 from lrdp.training.shapes import Shapes
 from lrdp.training.tape import Tape
+from lrdp.training.torch_losses import as_loss
 from lrdp.training.unlooking import unlooking
 
 # Beyond it the square of an output, and a mean of some of them, may leave float32: as good as infinite.
@@ -98,6 +99,10 @@ class Engine:
             losses = self._loss(self.model, batch)
         check_losses(losses, rows)
         return losses
+
+    def rows_of(self, own: Tensor, batch: Batch) -> Tensor:
+        """Marks of examples as marks of the rows that the model is given for them."""
+        return own.repeat_interleave(as_loss(self._loss).rows_each(batch))
 
     def flow(self, batch: Batch, rows: int) -> list[Tensor]:
         """The losses, and all gradients that the layers' rules start from, by the very pass that is trained with.

@@ -83,7 +83,7 @@ def feels_others(engine: Engine, probes: Probes) -> str:
     for row in range(_ROWS):
         own = _only(engine, row)
         found = [lengths_of(engine, batch, _ROWS) for batch in probes.replacing(row)]
-        with marked(engine.model, own, torch.nan):
+        with marked(engine.model, engine.rows_of(own, probes.batch), torch.nan):
             found.append(lengths_of(engine, filled(probes.batch, own, torch.nan), _ROWS))
         if not all(torch.equal(lengths[~own], plain[~own]) for lengths in found):
             return "what is computed for an example depends on the others beside it, if only in its last bits"
@@ -127,7 +127,7 @@ def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
 
 def _marked_flow(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> list[Tensor]:
     """Marked or not, so that the same operations are run."""
-    with marked(engine.model, _only(engine, row), value):
+    with marked(engine.model, engine.rows_of(_only(engine, row), batch), value):
         return flow_of(engine, batch, _ROWS)
 
 

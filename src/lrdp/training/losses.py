@@ -62,6 +62,10 @@ class ExampleLoss(ABC):
         """What the model is called with, and what its word is held against."""
         return parted(batch)
 
+    def rows_each(self, batch: Any) -> int:  # noqa: ARG002 - here there is one, whatever they are
+        """How many rows the model is given for each example, one after the other."""
+        return 1
+
     def told(self, model: nn.Module, blank: Any) -> tuple[str, ...]:
         """How a record of this form is taken, for whoever tries the task."""
         return (*fields_told(self.parts(blank), blank), *types_told(model, blank))

@@ -24,7 +24,7 @@ def marked(model: nn.Module, own: Tensor, value: float) -> Iterator[None]:
     """The marked rows of what is looked up by number are ``value``: token ids themselves cannot be."""
 
     def mark(_: nn.Module, args: Any, output: Tensor) -> Tensor:  # noqa: ARG001 - a hook's signature
-        return output if len(output) % len(own) else output.masked_fill(_beside(own, output), value)
+        return output.masked_fill(_beside(own, output), value) if len(output) == len(own) else output
 
     handles = [part.register_forward_hook(mark) for part in model.modules() if isinstance(part, nn.Embedding)]
     try:
@@ -35,6 +35,4 @@ def marked(model: nn.Module, own: Tensor, value: float) -> Iterator[None]:
 
 
 def _beside(own: Tensor, values: Tensor) -> Tensor:
-    """An example may have several rows of the values, one after the other."""
-    each = own.repeat_interleave(len(values) // len(own))
-    return each.view(-1, *(1,) * (values.dim() - 1))
+    return own.view(-1, *(1,) * (values.dim() - 1))

@@ -74,7 +74,7 @@ def _apart(engine: Engine, many: Any, rows: int, seed: int) -> bool:
     half = (torch.randperm(rows, generator=source) < rows // 2).to(engine.device)
     plain = lengths_of(engine, many, rows, seed)
     for own in (half, ~half):
-        with marked(engine.model, own, torch.nan):
+        with marked(engine.model, engine.rows_of(own, many), torch.nan):
             found = lengths_of(engine, filled(many, own, torch.nan), rows, seed)
         if not torch.equal(found[~own], plain[~own]):
             return False

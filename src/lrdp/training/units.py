@@ -119,6 +119,9 @@ class PerUnit(ExampleLoss):
     def parts(self, batch: Any) -> Parts:
         return self._row.parts(_row_by_row(batch))
 
+    def rows_each(self, batch: Any) -> int:
+        return int(batch[1].shape[1]) * self._row.rows_each(_row_by_row(batch))
+
     def told(self, model: nn.Module, blank: Any) -> tuple[str, ...]:
         rows = blank[1].shape[1]
         grouped = f"A record is a unit of at most {rows} rows, which are drawn and clipped together."
