@@ -178,8 +178,13 @@ def _hospitals(learned: Cohort, chosen: Cohort, test: Cohort, change: Callable[[
         shares=[Share(change(_with_one(each.inputs)), each.happened.astype(np.int64)) for each in shares],
         validation=judged(chosen),
         test=judged(test),
-        with_inputs=lambda function: _hospitals(learned, chosen, test, function),
+        with_inputs=lambda function: _hospitals(learned, chosen, test, partial(_but_the_last, function)),
     )
+
+
+def _but_the_last(function: Callable[[Array], Array], inputs: Array) -> Array:
+    """Centred ones would be no bias any more."""
+    return np.concatenate([function(inputs)[:, :-1], inputs[:, -1:]], 1)
 
 
 def _with_one(inputs: Array) -> Array:
@@ -267,15 +272,15 @@ def judged(task: Task, line: Line, epsilon: float) -> dict[str, Any]:
     }
 
 
-def ablation(chosen: Mapping[str, Task], epsilons: Sequence[float]) -> Iterator[dict[str, Any]]:
+def ablation(chosen: Mapping[str, Task], epsilons: Sequence[float], among: str) -> Iterator[dict[str, Any]]:
     """A row for each task, ε and line; gaps are to the plain line of the same task, and views to pixels without."""
     base: dict[tuple[str, float], dict[int, float]] = {}
     for name, task in chosen.items():
         for epsilon in epsilons:
             lines = LINES if name != "views" else (replace(PLAIN, name="4 views of a record", cost="4 times the rows"),)
             for line in lines:
-                if line.how.common and name != "heart":
-                    continue  # clients of equal size have one anyway
+                if (line.how.common and name != "heart") or (line is not PLAIN and among not in line.name):
+                    continue  # clients of equal size have one normaliser anyway
                 found = judged(task, line, epsilon)
                 if line is PLAIN:
                     base[name, epsilon] = found["scores"]
@@ -305,13 +310,14 @@ def main() -> None:
     asked.add_argument("--out", type=Path, default=Path("build/accuracy.json"))
     asked.add_argument("--tasks", default="heart,pixels,views,scattering")
     asked.add_argument("--epsilons", default="2,8")
+    asked.add_argument("--lines", default="", help="only those with this in their names, and the plain one")
     given = asked.parse_args()
     places = Places(data=given.data_dir, features=given.features, results=given.out.parent)
     check_against_engine()
     known = tasks(places)
     rows = []
     chosen = {name: known[name] for name in given.tasks.split(",")}
-    for row in ablation(chosen, [float(each) for each in given.epsilons.split(",")]):
+    for row in ablation(chosen, [float(each) for each in given.epsilons.split(",")], given.lines):
         rows.append(row)
         print(_shown(row), flush=True)
         given.out.write_text(json.dumps({"made": surroundings(), "rows": rows}, indent=1) + "\n", encoding="utf-8")

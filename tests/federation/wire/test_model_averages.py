@@ -57,7 +57,7 @@ def test_a_server_keeps_the_average_of_the_last_models_and_what_it_is_made_of(pl
 
 
 def test_a_run_returns_it_beside_the_last_model_where_it_was_asked_for(tmp_path: Path) -> None:
-    asked, other = world(tmp_path / "asked", 2), world(tmp_path / "other", 2)
+    asked, other = world(tmp_path / "asked", 3), world(tmp_path / "other", 3)
     result = asked.run(2, average=Averaging(rounds=9))
     assert result.average is not None
     np.testing.assert_array_equal(result.average["weight"].numpy(), load_file(average(asked))["weight"])

@@ -59,7 +59,9 @@ class ModelShelf:
         return every is not None and number.isdigit() and int(number) > 0 and int(number) % every == 0
 
     def _averaged(self, last: int) -> range:
-        return range(max(1, last + 1 - (self._keeping.average or Averaging(rounds=1)).rounds), last + 1)
+        """The rounds up to ``last`` whose models the average is made of."""
+        rounds = self._keeping.average.rounds if self._keeping.average is not None else 0
+        return range(max(1, last + 1 - rounds), last + 1)
 
     def put_average(self, last: int) -> AveragedModel | None:
         """Write the average of the models up to round ``last`` and return it; None where none is to be kept."""

@@ -11,7 +11,7 @@ from typing import Final
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
-from lrdp.errors import LrdpError, NoVerifiedRound
+from lrdp.errors import InvalidInput, LrdpError, NoVerifiedRound
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.round_report import Observe, RoundReport, tell
@@ -67,6 +67,16 @@ def told(coordinator: Coordinator, observers: Sequence[Observe], report: RoundRe
     tell(observers, report)
 
 
+def _averaged(coordinator: Coordinator) -> ArrayRecord | None:
+    """The average, where one is to be kept; a run that has its model does not fail for a file that is missing."""
+    try:
+        average = coordinator.archive.models.put_average(coordinator.round)
+    except InvalidInput as problem:
+        _FLOWER_LOG.warning("The average of the last models was not written: %s", problem)
+        return None
+    return None if average is None else as_record(average.layout, average.vector)
+
+
 def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> RunResult:
     """Bring home the last ACCEPTs, so that the last receipt has its quorum too; then the model, and why it ended.
 
@@ -79,8 +89,7 @@ def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> Run
         reason = result.reason or "no attempt could be proved; the log and rounds.jsonl say why."
         raise NoVerifiedRound(f"the run ended without a verified round, so there is no model to return: {reason}")
     result.arrays = as_arrays(coordinator)
-    if (average := coordinator.archive.models.put_average(coordinator.round)) is not None:
-        result.average = as_record(average.layout, average.vector)
+    result.average = _averaged(coordinator)
     if result.reason:
         _FLOWER_LOG.warning("The run ends with the model of round %d: %s", coordinator.round, result.reason)
     return result
