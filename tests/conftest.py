@@ -21,6 +21,7 @@ TRACED = (
     "ledger",
     "integrity",
     "commands/test_integrity.py",
+    "commands/test_ledger.py",
     "federation/client",
     "federation/test_rotation.py",
     "federation/test_rounds.py",
