@@ -26,10 +26,13 @@ TRACED = (
     "federation/client",
     "federation/server/test_buffered.py",
     "federation/test_hostile_server.py",
+    "federation/test_retries.py",
     "federation/test_rotation.py",
     "federation/test_rounds.py",
+    "federation/wire",
     "training/noise",
     "training/test_clipping.py",
+    "training/test_keystream.py",
     "training/test_sampling.py",
 )
 """What coverage is measured by: quick suites of the rooms that are held to a bar. A tracer slows down all it sees."""
