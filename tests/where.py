@@ -148,7 +148,6 @@ INTEGRITY = {
     "history": ["commands/test_integrity", "integrity/test_limits"],
     "keys": ["integrity/test_registry", "commands/test_integrity"],
     "masks": ["integrity/test_vectors", "integrity/test_exact"],
-    "messages": ["integrity/test_decoders", "integrity/test_vectors"],
     "papers": ["integrity/test_depositions"],
     "receipts": ["integrity/test_attacks", "integrity/test_absence"],
     "schemes": ["integrity/test_sketch", "integrity/test_exact", "integrity/test_attacks"],

@@ -1,4 +1,7 @@
-"""The exact Rényi divergence against mpmath: never below it, at most 1e-6 above, never NaN, at 10,240 points."""
+"""The exact Rényi divergence against mpmath: never below it, at most 1e-6 above, never NaN, at 10,240 points.
+
+All corners and a fifth of the others are tried always, the rest by the slow tests.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ Point = tuple[float, float, float]
 BLOCKS, POINTS_PER_BLOCK = 20, 512
 DESIGN = points(BLOCKS * POINTS_PER_BLOCK)
 CORNERS, SPREAD = DESIGN[:45], DESIGN[45::33]
+QUICK = BLOCKS // 5
 TIGHTNESS = 1e-6
 
 
@@ -57,12 +61,20 @@ def test_the_design_has_ten_thousand_points() -> None:
     assert len(set(DESIGN)) >= 10_000
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.no_cover  # a tracer doubles the oracle's time, and other tests reach all of ours
+@pytest.mark.parametrize(
+    "block", [*range(QUICK), *(pytest.param(block, marks=pytest.mark.slow) for block in range(QUICK, BLOCKS))]
+)
 def test_the_exact_divergence_is_never_below_the_truth_and_hardly_above(block: int) -> None:
-    design = DESIGN[block * POINTS_PER_BLOCK :][:POINTS_PER_BLOCK]
-    assert faults(sampled_divergence, sampled_truth, design) == []
+    assert faults(sampled_divergence, sampled_truth, DESIGN[45:][block::BLOCKS]) == []
 
 
+@pytest.mark.no_cover
+def test_the_exact_divergence_is_never_below_the_truth_and_hardly_above_at_the_corners() -> None:
+    assert faults(sampled_divergence, sampled_truth, CORNERS) == []
+
+
+@pytest.mark.no_cover
 @pytest.mark.parametrize("block", range(6))
 def test_the_replace_one_divergence_is_never_below_the_truth_and_hardly_above(block: int) -> None:
     assert faults(replaced_divergence, replaced_truth, (CORNERS + SPREAD)[block::6]) == []

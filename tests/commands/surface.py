@@ -76,7 +76,7 @@ LINES = {
     "epsilon": Line({**CLIENT, "noise_multiplier": 4}),
     "calibrate": Line({**CLIENT, "epsilon": 2}),
     "plan": Line(
-        {"dataset_size": 2000, "batch_size": 40, "rounds": 2, "local_steps": 2, "epsilon": 3, "delta": 1e-4},
+        {"dataset_size": 300, "batch_size": 10, "rounds": 1, "local_steps": 1, "epsilon": 8, "delta": 1e-3},
         {
             "write": NEW,
             "plot": Role({"folder.svg": 2, "noise.bin/below.svg": 2, "/proc/new.svg": 2, "/proc/new/er.svg": 2}),

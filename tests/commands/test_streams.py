@@ -15,7 +15,7 @@ import pytest
 from lrdp.screen import spelled
 
 EPSILON = "epsilon -n 5000 -b 128 --noise-multiplier 4 --steps 10 --delta 1e-5".split()
-PLAN = "plan -n 2000 -b 40 --rounds 2 --local-steps 2 --epsilon 3 --delta 1e-4".split()
+PLAN = "plan -n 300 -b 10 --rounds 1 --local-steps 1 --epsilon 8 --delta 1e-3".split()
 ASCII = [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}]
 BARE = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHONIO"))}
 

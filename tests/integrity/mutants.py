@@ -16,6 +16,8 @@ import importlib.util
 import io
 import json
 import os
+import resource
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -46,6 +48,8 @@ def other_suites(module: str) -> list[str]:
 
 
 UNCHANGED = ": unchanged"
+LONGEST = 300
+"""Seconds of processor time: a broken loop may have no end, also where tests are collected, and no timeout holds."""
 MOVED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 
 
@@ -209,6 +213,7 @@ def _in_a_fork(module: str, mutant: Mutant, files: list[str]) -> str | None:
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (LONGEST, LONGEST))
         said: dict[str, Any] = {"problem": "the child ended"}
         try:
             said = {"noticed_by": _first_failure(module, mutant, files)}
@@ -219,8 +224,11 @@ def _in_a_fork(module: str, mutant: Mutant, files: list[str]) -> str | None:
             os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        said = json.loads(pipe.read())
-    os.waitpid(child, 0)
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return f"nothing, but it had no end: {signal.Signals(os.WTERMSIG(status)).name}"
+    said = json.loads(answer)
     if "problem" in said:
         raise RuntimeError(said["problem"])
     return said["noticed_by"]

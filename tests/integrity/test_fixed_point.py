@@ -242,3 +242,10 @@ def test_parameters_outside_their_limits_are_refused(options):
 def test_a_session_may_allow_no_waiting_at_all():
     assert Parameters(point=FixedPoint(size=1), pending_window=0).pending_window == 0
     assert Parameters(point=FixedPoint(size=1), pending_window=2**32 - 1).min_roster == 3
+
+
+@pytest.mark.parametrize("bits", [2, 32])
+@pytest.mark.parametrize("fraction", [0, 32])
+def test_the_first_and_the_last_number_of_bits_are_taken(bits: int, fraction: int) -> None:
+    point = FixedPoint(size=7, update_bits=bits, fraction_bits=fraction)
+    assert point.most == 2 ** (bits - 1) - 1

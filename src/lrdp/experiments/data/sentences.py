@@ -46,7 +46,8 @@ def layer_means(texts: Sequence[str], data: Path, layers: Sequence[int]) -> Tens
     pieces = [each.ids for each in tokenizer.encode_batch(list(texts))]
     wanted = np.searchsorted(_LENGTHS, [len(each) for each in pieces])
     found = torch.empty(len(texts), len(layers), WIDTH, dtype=torch.float16)
-    for place, length in enumerate(_LENGTHS):
+    for place in np.unique(wanted):
+        length = _LENGTHS[place]
         rows = _WORDS_IN_A_PASS // length
         numbers = np.flatnonzero(wanted == place)
         for here in np.split(numbers, range(rows, len(numbers), rows)):
