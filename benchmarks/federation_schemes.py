@@ -41,7 +41,7 @@ from lrdp.training import CrossEntropy, TensorRecords
 
 SIZES = {"10k": 10_000, "100k": 100_000, "1M": 1_000_000}
 CASES = [(size, count) for size in SIZES for count in (3, 10)]
-ROUNDS = {Scheme.SKETCH: SketchRounds(), Scheme.EXACT: ExactRounds()}
+ROUNDS: dict[Scheme, SketchRounds | ExactRounds] = {Scheme.SKETCH: SketchRounds(), Scheme.EXACT: ExactRounds()}
 TRAINING = Training(dataset_size=100, batch_size=2, rounds=6, local_steps=1, budget=Budget(epsilon=8.0, delta=1e-5))
 WIDTHS = 7  # parameters per hidden unit: four inputs, a bias, two outputs
 
@@ -71,7 +71,7 @@ class Meter:
             finally:
                 self.training += time.process_time() - began
 
-        Payer.trained = trained  # type: ignore[method-assign]
+        Payer.trained = trained  # type: ignore[method-assign,assignment]
 
     def on(self, app: ClientApp) -> Callable[[Message, Context], Message]:
         def answer(message: Message, context: Context) -> Message:
