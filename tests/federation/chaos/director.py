@@ -74,7 +74,7 @@ class Director:
         inspected(Ward(home=self.world.consortium.client("hospital-0"), task=task, settings={"partition-id": 0}))
 
     def await_guards(self, numbers: Iterable[int]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not all(self.says_it_guards(number) for number in numbers):
             if time.monotonic() > deadline:
                 raise TimeoutError("guards do not listen.")
