@@ -22,6 +22,7 @@ from lrdp.accounting import (
     PoissonGaussian,
     RenyiAccountant,
     SampledGaussian,
+    SteadyAccountant,
     TruncatedPoissonGaussian,
 )
 from oracles.renyi_mpmath import subsampled_gaussian
@@ -156,18 +157,17 @@ def test_dp_accounting_is_far_above_us_where_the_cap_is_often_reached() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_dp_accounting_is_never_below_us_at_two_hundred_random_settings(part: int) -> None:
+def test_dp_accounting_is_never_below_us_at_eighty_random_settings() -> None:
     # Where the cap is out of reach both are plain Poisson, and differ by how finely losses are cut.
-    draw = np.random.default_rng([18, part])
+    draw = np.random.default_rng(2)
     compared = 0
-    while compared < 20:
-        n = int(10 ** draw.uniform(1.5, 4.5))
-        cap = int(np.exp(draw.uniform(0, np.log(min(0.6 * n, 600) + 1))))
+    while compared < 80:
+        n = int(10 ** draw.uniform(1.5, 4.7))
+        cap = int(np.exp(draw.uniform(0, np.log(min(n * 0.6, 600) + 1))))
         batch = max(1, int(cap * draw.choice([1.0, 1.0, draw.uniform(0.4, 1)])))
         noise, steps = float(np.exp(draw.uniform(np.log(0.9), np.log(6)))), int(10 ** draw.uniform(0, 4))
         mechanism = TruncatedPoissonGaussian(dataset_size=n, batch_size=batch, cap=cap, noise_multiplier=noise)
-        if not 1e-4 < RENYI.epsilon({mechanism: steps}, DELTA).epsilon < 8:
+        if not 1e-4 < SteadyAccountant(adjacency=ADD_REMOVE).epsilon({mechanism: steps}, DELTA).epsilon < 8:
             continue
         ours, theirs = truncated_by_both(batch, cap, noise, steps, n)
         assert ours <= theirs * (1 + 3e-5), mechanism
