@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,6 +12,7 @@ from lrdp.commands.accounting import ClientName, UnitName
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import Folder
 from lrdp.commands.peers import pinned
+from lrdp.commands.steps import choices
 from lrdp.integrity import keys
 from lrdp.ledger import (
     BudgetCounting,
@@ -30,9 +30,10 @@ _USUAL_ROUNDS: Final = 50
 
 
 _KINDS: Final = {name: kind for name, kind in MECHANISMS.items() if kind.bounds and issubclass(kind, SizedGaussian)}
-Sampling: Final[Any] = StrEnum("Sampling", [(name, name) for name in _KINDS])
+Sampling: Final = choices("Sampling", _KINDS)
 """``--mechanism``: what a policy can state."""
 _USUAL_KIND: Final = Sampling(FixedSizeGaussian.name)
+_HOW: Final = typer.Option(help="How batches are drawn.")
 
 
 def init(
@@ -57,7 +58,7 @@ def init(
         typer.Option(help="Rounds that the budget has to last for (default: 50, or what the policy affords)."),
     ] = None,
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
-    mechanism: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = _USUAL_KIND,
+    mechanism: Annotated[Sampling, _HOW] = _USUAL_KIND,  # type: ignore[valid-type]
     accountant: Annotated[
         BudgetCounting | None,
         typer.Option(help="rdp counts any step; pld reserves rounds (default: rdp for fixed-size, else pld)."),
