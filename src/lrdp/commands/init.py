@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,6 +12,7 @@ from lrdp.commands.accounting import ClientName, UnitName
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import Folder
 from lrdp.commands.peers import pinned
+from lrdp.commands.steps import choices
 from lrdp.integrity import keys
 from lrdp.ledger import (
     FIXED_SIZE,
@@ -35,7 +35,7 @@ _USUAL_ROUNDS: Final = 50
 
 
 _KINDS: Final = {name: kind for name, kind in MECHANISMS.items() if kind.bounds and issubclass(kind, SizedGaussian)}
-Sampling: Final[Any] = StrEnum("Sampling", [(name, name) for name in _KINDS])
+Sampling: Final = choices("Sampling", _KINDS)
 """``--mechanism``: what a policy can state."""
 RECOMMENDED_SAMPLING: Final = Sampling(RECOMMENDED.kind.name)
 MechanismOption = Annotated[Sampling, typer.Option("--mechanism", help="How batches are drawn.")]

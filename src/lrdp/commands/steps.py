@@ -6,7 +6,7 @@ They are read from ``MECHANISMS``, so a mechanism that is a line there can be as
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -15,7 +15,13 @@ import typer
 from lrdp.accounting import MECHANISMS, FixedSizeGaussian, Mechanism
 from lrdp.errors import InvalidInput
 
-MechanismName: Final[Any] = StrEnum("MechanismName", [(name, name) for name in MECHANISMS])
+
+def choices(title: str, names: Iterable[str]) -> Any:
+    """An enumeration of these names, as typer offers one."""
+    return StrEnum(title, [(name, name) for name in names])
+
+
+MechanismName: Final = choices("MechanismName", MECHANISMS)
 """``--mechanism``: all that a ledger can hold."""
 
 _KNOWN: Final = {
