@@ -122,13 +122,13 @@ def _pictures(places: Places, features: str, views: int, seed: int) -> World:
     return _world(inputs, labels, data[1], data[2], views)
 
 
-def _world(inputs: Array, labels: Array, validation: Any, test: Any, views: int) -> World:
+def _world(inputs: Array, labels: Any, validation: Any, test: Any, views: int) -> World:
     parts = np.array_split(np.arange(len(labels)), _CLIENTS)
     seen = np.stack([_shifted(inputs, *shift) for shift in _SHIFTS[:views]], 1) if views > 1 else inputs
 
     def changed(function: Callable[[Array], Array]) -> World:
-        others = [(function(given), told) for given, told in (validation, test)]
-        return _world(function(inputs), labels, *others, 1)
+        (known, known_labels), (unseen, unseen_labels) = validation, test
+        return _world(function(inputs), labels, (function(known), known_labels), (function(unseen), unseen_labels), 1)
 
     return World(
         shares=[Share(seen[part], labels[part]) for part in parts],
@@ -196,7 +196,7 @@ def _with_one(inputs: Array) -> Array:
 def tasks(places: Places) -> dict[str, Task]:
     """All that is tried."""
     mnist = partial(Task, classes=10, share=0.128, rounds=10, local_steps=4)
-    pixels = {"rates": (1.0, 3.0, 10.0, 30.0), "adam_rates": (0.01, 0.03, 0.1, 0.3)}
+    pixels: dict[str, Any] = {"rates": (1.0, 3.0, 10.0, 30.0), "adam_rates": (0.01, 0.03, 0.1, 0.3)}
     return {
         "scattering": mnist(
             title="MNIST, scattering features",

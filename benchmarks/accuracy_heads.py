@@ -123,13 +123,14 @@ def clipped_sum(weights: Array, share: Share, rows: NDArray[np.int64], clip: Cal
     errors /= views.shape[1]
     squares = np.einsum("nkl,nkl->n", errors @ errors.swapaxes(1, 2), views @ views.swapaxes(1, 2))
     errors *= clip(np.sqrt(np.maximum(squares, 0.0)))[:, None, None]
-    return errors.reshape(-1, errors.shape[-1]).T @ views.reshape(-1, views.shape[-1])
+    return np.asarray(errors.reshape(-1, errors.shape[-1]).T @ views.reshape(-1, views.shape[-1]))
 
 
 def trained(given: Federation, how: How, rate: float, seed: int) -> list[Array]:
     """The model after each round; the same batches and noise for the same seed, whatever ``how``."""
     width = given.shares[0].inputs.shape[-1]
-    weights, models = np.zeros((given.classes, width), np.float32), []
+    weights: Array = np.zeros((given.classes, width), np.float32)
+    models = []
     memories = [how.optimiser() for _ in given.shares]
     middle = float(np.mean([step.batch_size for step in given.steps]))
     for number in range(given.rounds):
@@ -145,7 +146,7 @@ def trained(given: Federation, how: How, rate: float, seed: int) -> list[Array]:
                 noisy = whole + deviation * chance.standard_normal(weights.shape, np.float32)
                 own -= rate * memories[client].step(noisy, deviation)
             moved += own - weights
-        weights = weights + moved / len(given.shares)
+        weights = np.asarray(weights + moved / len(given.shares), np.float32)
         models.append(weights)
     return models
 

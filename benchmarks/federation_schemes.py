@@ -25,6 +25,7 @@ from torch import nn
 
 from lrdp.accounting import Budget, Training
 from lrdp.federation import (
+    CommonRules,
     ExactRounds,
     InProcessGrid,
     Node,
@@ -87,7 +88,9 @@ def measured(size: int, count: int, scheme: Scheme, meter: Meter) -> dict[str, f
     """One client's bytes and seconds in the second round, and the server's seconds."""
     with tempfile.TemporaryDirectory() as folder:
         names = [f"hospital-{number}" for number in range(count)]
-        consortium = found(Path(folder) / "consortium", dict.fromkeys(names, TRAINING), scheme=scheme)
+        consortium = found(
+            Path(folder) / "consortium", dict.fromkeys(names, TRAINING), rules=CommonRules(scheme=scheme)
+        )
         app = private_client_app(
             policy=str(consortium.folder / "clients" / "hospital-{partition-id}" / "policy.toml"),
             model=lambda: model(size),

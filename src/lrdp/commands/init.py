@@ -38,7 +38,7 @@ _KINDS: Final = {name: kind for name, kind in MECHANISMS.items() if kind.bounds 
 Sampling: Final = choices("Sampling", _KINDS)
 """``--mechanism``: what a policy can state."""
 RECOMMENDED_SAMPLING: Final = Sampling(RECOMMENDED.kind.name)
-MechanismOption = Annotated[Sampling, typer.Option("--mechanism", help="How batches are drawn.")]
+MechanismOption = Annotated[Sampling, typer.Option("--mechanism", help="How batches are drawn.")]  # type: ignore[valid-type]
 CountingOption = Annotated[
     BudgetCounting | None,
     typer.Option(

@@ -58,7 +58,7 @@ class FeatureMoments(nn.Module):
 
         A feature's variance is its own as far as it rises above the noise, or else a small part of all features' mean.
         """
-        first, second = (self.total.weight[0].double() / self._most).split(self.width)
+        first, second = torch.split(self.total.weight[0].double() / self._most, self.width)
         mean = first * self.reach
         variance = second * self.reach**2 - mean.square()
         least = _LEAST_SHARE * variance.mean().clamp(min=torch.finfo(torch.float32).tiny)

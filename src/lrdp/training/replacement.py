@@ -48,7 +48,8 @@ class StandardisedConv2d(nn.Conv2d):
         flat = self.weight.flatten(1)
         centred = flat - flat.mean(1, keepdim=True)
         scale = torch.rsqrt(centred.square().sum(1, keepdim=True) + self.smallest)
-        return self._conv_forward(input, (centred * scale).view_as(self.weight), self.bias)
+        standardised: Tensor = self._conv_forward(input, (centred * scale).view_as(self.weight), self.bias)
+        return standardised
 
 
 def standardise_weights(model: nn.Module) -> nn.Module:

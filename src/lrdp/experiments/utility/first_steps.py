@@ -67,8 +67,11 @@ class FirstSteps:
         return [(name, epsilon) for name, each in chosen if each.private for epsilon in self.plan.settings.epsilons]
 
     def _noise(self, results: Results) -> list[Cell]:
-        lines = [(task, *line) for task in self.plan.settings.chosen_tasks for line in self._lines()]
-        return [self.plan.noise_for(method, *at, self._whole(results, task, method)) for task, method, *at in lines]
+        return [
+            self.plan.noise_for(method, epsilon, self._whole(results, task, method))
+            for task in self.plan.settings.chosen_tasks
+            for method, epsilon in self._lines()
+        ]
 
     def _steps(self, results: Results) -> list[Cell]:
         return [self._step(results, task) for task in self.plan.settings.chosen_tasks]

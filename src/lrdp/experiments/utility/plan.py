@@ -101,9 +101,9 @@ class UtilityPlan:
 
     def chosen_rate(self, results: Results, line: tuple[str, str, float]) -> float:
         """The one that did best on validation data."""
-        tuned = {"task": line[0], "method": self._tuned_by(line), "epsilon": self._tuned_at(line)}
-        tried = results.where(stage="tuning", **tuned)
-        return best_rate(tried, self.settings.rates_of(line[0], tuned["method"]))
+        task, method = line[0], self._tuned_by(line)
+        tried = results.where(stage="tuning", task=task, method=method, epsilon=self._tuned_at(line))
+        return best_rate(tried, self.settings.rates_of(task, method))
 
     def lines(self, task: str) -> Iterator[tuple[str, Method, float]]:
         """A task's methods, each with the ε at which it is run; 0 stands for no privacy."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from lrdp import limits
-from lrdp.codec import DOUBLE, NUMBER, PACKED, Format, many, optional, pack, text
+from lrdp.codec import DOUBLE, NUMBER, PACKED, Format, Part, many, optional, pack, text
 from lrdp.errors import InvalidInput, Malformed
 
 _MOST_BYTES: Final = 4096
@@ -70,7 +70,7 @@ class Order:
             raise InvalidInput(f"the order is not understood, so nothing was trained or spent: {problem}") from None
 
 
-_PARTS: Final = {
+_PARTS: Final[dict[str, Part[bytes, Any]]] = {
     **{name: optional(NUMBER) for name in _WHOLE},
     **{name: optional(DOUBLE) for name in _SCALES},
     "metrics": many(text(64), 16),

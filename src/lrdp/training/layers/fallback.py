@@ -176,7 +176,7 @@ def _check_rows(call: Call, cotangents: dict[int, Tensor]) -> None:
 
 def _parted(values: Tensor, rows: int) -> Tensor:
     """[examples, rows of each, …], of what has an example's rows one after the other."""
-    return values.unflatten(0, (rows, -1))
+    return values.reshape(rows, -1, *values.shape[1:])
 
 
 def _keep(cotangents: dict[int, Tensor], place: int) -> Callable[[Tensor], list[Share]]:
