@@ -129,7 +129,7 @@ def test_the_normaliser_is_public_and_not_the_number_drawn():
 def test_another_public_normaliser_scales_the_noised_sum_and_nothing_else():
     drawn = [vector(run(fixed(), task(constants={"normaliser": given}))) for given in (None, 13, 40.0)]
     assert drawn[0].equal(drawn[1])
-    torch.testing.assert_close(drawn[2] * 40.0, drawn[0] * 13.0, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(drawn[2] * 40.0, drawn[0] * 13.0, rtol=1e-4, atol=1e-5)  # differences of weights
 
 
 @pytest.mark.parametrize("odd", [0, -1.0, float("nan"), float("inf"), 1e-9, 1e20, "13"])
