@@ -196,7 +196,7 @@ def test_a_terminal_of_ascii_is_told_the_same_by_every_command(
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setattr("sys.stderr", err)
     ended = lrdp(*surface.words(name, COMMANDS[name], surface.LINES[name].given), inside=place)
-    said = [stream.buffer.getvalue().decode("ascii") for stream in (out, err)]  # type: ignore[attr-defined]
+    said = [stream.buffer.getvalue().decode("ascii") for stream in (out, err)]
     assert ended.code == 0, said
     assert any(said)
     assert "Traceback" not in said[1]

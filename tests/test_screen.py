@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from integrity.parties import federation, honest_round, identity
 from ledger.worlds import POLICY, World, request, round_trip
 from lrdp.cli import main
-from lrdp.commands import guard, output
+from lrdp.commands import guard_log, output
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.integrity import history
 from lrdp.integrity.cards import card, registry_record
@@ -171,7 +171,7 @@ def test_what_peers_say_in_a_run_is_letters(capsys: pytest.CaptureFixture[str]) 
 def test_what_peers_say_to_a_guard_is_letters_in_its_log(
     as_json: bool, capsys: pytest.CaptureFixture[str], logging_as_before: None
 ) -> None:
-    guard._log_to(as_json)
+    guard_log.log_to(as_json, None)
     logger = logging.getLogger("lrdp.guard")
     logger.warning("refused (invalid): %s", HOSTILE)
     try:

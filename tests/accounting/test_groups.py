@@ -21,6 +21,7 @@ from lrdp.accounting import (
     FixedSizeWithReplacementGaussian,
     Gaussian,
     GroupAccountant,
+    History,
     Mechanism,
     PldAccountant,
     PoissonGaussian,
@@ -203,11 +204,11 @@ def test_where_no_way_is_open_the_answer_is_infinity_and_what_has_no_bound_is_re
 def test_slots_are_paid_for_by_all_rows_together_and_orders_by_the_formula() -> None:
     budget, step = Budget(epsilon=8.0, delta=DELTA), fixed_size(6.0)
     slots = ReservedSlots(slots={step: 1000})
-    used = {step: 10}
+    used: History = {step: 10}
     together = slots.guaranteed_to_group(budget, ADD_REMOVE, used, 3)
     assert together == GroupAccountant(adjacency=ADD_REMOVE, rows=3).epsilon({step: 1000}, DELTA)
     assert slots.guaranteed_to_group(budget, ADD_REMOVE, used, 1) == slots.guaranteed(budget, ADD_REMOVE, used)
-    beyond = {step: 1001}
+    beyond: History = {step: 1001}
     assert slots.guaranteed_to_group(budget, ADD_REMOVE, beyond, 3).epsilon > together.epsilon
     orders = RenyiOrders(weights={9.0: 1.0})
     one: PrivacySpent = orders.guaranteed(budget, ADD_REMOVE, used)

@@ -17,6 +17,7 @@ from lrdp.federation import Order
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.wire.flower import from_message, to_records
 from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.masked import MaskedAnnouncement
 from lrdp.federation.wire.questions import (
     NOWHERE,
     Accepted,
@@ -119,7 +120,7 @@ class Stage:
             self.coordinator.reached(name, done.head)
             self.coordinator.take(done)
 
-    def publish(self, announced: tuple[Announcement, tuple[str, ...]] | None = None) -> None:
+    def publish(self, announced: tuple[Announcement | MaskedAnnouncement, tuple[str, ...]] | None = None) -> None:
         announcement, names = announced or self.coordinator.announce()
         for name in names:
             tagged = self.ask(announcement, name)

@@ -10,25 +10,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from local_deployment.deployment import Deployment, Run
+from local_deployment.parties import Hospital, Parties, verified
+from local_deployment.processes import Processes, free_ports
 
 from lrdp.federation import Node, guarded_client_app
 from lrdp.integrity import keys, new_identity
 
 from .guards import guarding
 from .rotations import newcomer, replace_key, rotate
-from .test_deployment import (
-    Deployment,
-    Hospital,
-    Parties,
-    Processes,
-    Run,
-    charged,
-    free_ports,
-    joining,
-    left_behind,
-    peopled,
-    verified,
-)
+from .test_deployment import charged, joining, left_behind, peopled
 from .test_rotation import at_round, participants
 from .worlds import World, world
 

@@ -14,23 +14,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from local_deployment.deployment import Deployment, Run
+from local_deployment.parties import TASK, Hospital, Parties, verified, write_records
+from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken
+
+from lrdp.accounting import Budget, Training
+from lrdp.experiments.digits import stated_size
+from lrdp.federation import Consortium, found
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.local.consortium import enrol, pinned
+from lrdp.integrity import RoundReceipt, new_identity, read_registry
+from lrdp.integrity.keys import load, save
+from lrdp.ledger import FIXED_SIZE, Holder, draft
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-sys.path.append(str(SCRIPTS))
-
-from local_deployment.deployment import Deployment, Run  # noqa: E402
-from local_deployment.parties import TASK, Hospital, Parties, verified, write_records  # noqa: E402
-from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken  # noqa: E402
-
-from lrdp.accounting import Budget, Training  # noqa: E402
-from lrdp.experiments.digits import stated_size  # noqa: E402
-from lrdp.federation import Consortium, found  # noqa: E402
-from lrdp.federation.client.home import ClientHome  # noqa: E402
-from lrdp.federation.local.consortium import enrol, pinned  # noqa: E402
-from lrdp.integrity import RoundReceipt, new_identity, read_registry  # noqa: E402
-from lrdp.integrity.keys import load, save  # noqa: E402
-from lrdp.ledger import Holder  # noqa: E402
-
 HOSPITALS = 4
 ROUNDS = 3
 LOCAL_STEPS = 150  # so that training takes long enough to be interrupted
@@ -79,7 +76,7 @@ def joining(parties, number):
     consortium, name = Consortium(folder=parties.folder), f"hospital-{number}"
     home, holder = consortium.client(name), Holder(client=name, unit="record", max_rows_per_unit=1)
     first = read_registry(parties.registry.read_text(encoding="utf-8"))
-    enrol(home, holder, training_of(number + 1, 20, 2), pinned(consortium, first, 3))
+    enrol(home, draft(holder, training_of(number + 1, 20, 2), pinned(consortium, first, 3), FIXED_SIZE))
     save(new_identity(name), home.identity_file)
     hospital = Hospital(folder=home.folder, number=number, count=number + 1)
     furnish(hospital)

@@ -16,7 +16,17 @@ from lrdp.errors import InvalidInput, NoVerifiedRound
 from lrdp.federation import Consortium, guarded_client_app
 from lrdp.federation.client.local_task import LocalTask, Workbench
 from lrdp.federation.local.consortium import pinned
-from lrdp.ledger import BudgetCounting, Holder, Home, draft, open_budget, read_policy, summarize, write_draft
+from lrdp.ledger import (
+    BudgetCounting,
+    Holder,
+    Home,
+    PolicyRecipe,
+    draft,
+    open_budget,
+    read_policy,
+    summarize,
+    write_draft,
+)
 from lrdp.report.statement import Statement, record
 from lrdp.training import CrossEntropy, Execution, TensorRecords
 
@@ -38,7 +48,7 @@ def rewritten(consortium: Consortium, name: str) -> None:
         path.unlink()
     holder = Holder(client=name, unit="patient", max_rows_per_unit=1)
     peers = pinned(consortium, consortium.registry())
-    write_draft(home, draft(holder, TRAINING, peers, FullBatchGaussian, BudgetCounting.RESERVED))
+    write_draft(home, draft(holder, TRAINING, peers, PolicyRecipe(FullBatchGaussian, BudgetCounting.RESERVED)))
     open_budget(home).close()
 
 

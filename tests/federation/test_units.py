@@ -22,7 +22,7 @@ from lrdp.federation.client.local_task import LocalTask, Workbench
 from lrdp.federation.client.participant import Participant
 from lrdp.federation.local.consortium import enrol, pinned
 from lrdp.federation.wire.sockets import listening
-from lrdp.ledger import Clipped, Holder, summarize
+from lrdp.ledger import FIXED_SIZE, Clipped, Holder, draft, summarize
 from lrdp.training import CrossEntropy, PublicConstants, Sgd, TensorRecords
 
 MOST = 5
@@ -63,7 +63,7 @@ def of_patients(folder: Path, count: int = 3) -> World:
         for made in (home.folder / "policy.toml", home.folder / "ledger.db", *home.folder.glob("keys/[ac]*.pem")):
             made.unlink()
         holder = Holder(client=name, unit="patient", max_rows_per_unit=MOST, clipped=Clipped.UNITS)
-        enrol(home, holder, TRAINING, pinned(consortium, consortium.registry()))
+        enrol(home, draft(holder, TRAINING, pinned(consortium, consortium.registry()), FIXED_SIZE))
     app = private_client_app(
         model=model,
         dataset=visits,
@@ -89,7 +89,7 @@ def test_hospitals_train_by_patient_and_their_books_are_about_patients(tmp_path:
         summary = summarize(place.books(name))
         assert summary.policy.identity.clipped is Clipped.UNITS
         assert summary.group.epsilon == summary.guaranteed.epsilon > 0.0
-        assert {step.dataset_size for step in summary.history} == {TRAINING.dataset_size}
+        assert {getattr(step, "dataset_size", None) for step in summary.history} == {TRAINING.dataset_size}
 
 
 def test_the_number_that_the_policy_bounds_is_that_of_patients(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_guard_trains_by_patient(tmp_path: Path) -> None:
     path = tmp_path / "guard.sock"
     told, tell = socket.socketpair()
     with closing(told), closing(tell), listening(path) as listener:
-        thread = Thread(target=Guard(home, Participant(home, bench), 5.0).serve, args=(listener, told))
+        thread = Thread(target=Guard(home, Participant(home, bench), lambda _: None, 5.0).serve, args=(listener, told))
         thread.start()
         try:
             place.grid.nodes[1] = Node(guarded_client_app(str(path)))  # type: ignore[index]

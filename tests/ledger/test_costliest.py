@@ -22,7 +22,7 @@ from lrdp.accounting import (
     FixedSizeGaussian,
     PldAccountant,
     RenyiAccountant,
-    SampledGaussian,
+    SizedGaussian,
     TruncatedPoissonGaussian,
 )
 from lrdp.ledger import Policy, Refusal, parse_policy
@@ -47,7 +47,7 @@ def addition(epsilon: float, q: float, deviation: float) -> float:
     return rest * gaussian(epsilon + math.log(q / rest), deviation) if rest > 0 else 0.0
 
 
-def profile(step: SampledGaussian, epsilon: float) -> tuple[float, float]:
+def profile(step: Any, epsilon: float) -> tuple[float, float]:
     """δ(ε) of removal and of addition; under replace-one both are that of removal."""
     q, sigma = step.batch_size / step.dataset_size, step.noise_multiplier
     if isinstance(step, FixedSizeGaussian):
@@ -73,7 +73,7 @@ def some_policy(chance: random.Random) -> Policy:
     return truncated(batch, batch + chance.choice([0, 1, 9, 60, 500]), size, noise)
 
 
-def near(chance: random.Random, step: SampledGaussian) -> SampledGaussian | None:
+def near(chance: random.Random, step: Any) -> SizedGaussian | None:
     """What a server might ask for: each number as the policy has it, or stricter, or looser."""
     change: dict[str, Any] = {
         "batch_size": step.batch_size + chance.choice([0, -1, 1, -chance.randint(0, step.batch_size)]),
@@ -88,10 +88,10 @@ def near(chance: random.Random, step: SampledGaussian) -> SampledGaussian | None
         return None
 
 
-def admissible(seed: int, count: int) -> list[tuple[SampledGaussian, SampledGaussian]]:
+def admissible(seed: int, count: int) -> list[tuple[SizedGaussian, SizedGaussian]]:
     """(asked, costliest) of requests that a policy does not object to."""
     chance = random.Random(seed)
-    found: list[tuple[SampledGaussian, SampledGaussian]] = []
+    found: list[tuple[SizedGaussian, SizedGaussian]] = []
     while len(found) < count:
         rules = some_policy(chance)
         for _ in range(6):

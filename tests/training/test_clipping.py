@@ -338,7 +338,7 @@ def test_a_clipping_of_ones_own_is_refused_for_it_could_look_at_everybodys_lengt
 
     for own in (ByTheLongest(gamma=0.1), "automatic", None):
         with pytest.raises(InvalidInput, match="tie records together"):
-            PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1), clipping=own)
+            PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.1), clipping=own)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("gamma", [0.0, -1.0, math.nan, math.inf, "0.01"])

@@ -6,7 +6,7 @@ clipped as one, and no group factor stands between the ε of a record and that o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -48,7 +48,7 @@ class GroupedByUnit:
             [3.]]),), tensor([0.5000, 0.5000])))
     """
 
-    def __init__(self, dataset: Dataset, *, units: Sequence[Any], most_rows: int) -> None:
+    def __init__(self, dataset: Dataset, *, units: Iterable[Any], most_rows: int) -> None:
         check_dataset(dataset)
         self.most_rows = limits.whole("most_rows", most_rows, 1, "a unit has at least one row")
         found = list(_keys(units))

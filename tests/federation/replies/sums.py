@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lrdp.accounting import FixedSizeGaussian
 from lrdp.training import (
     Dataset,
+    Moments,
     PublicConstants,
     Task,
     check_gradients,
@@ -27,11 +28,12 @@ class Noted:
     """An optimiser that moves nothing and notes what it is given."""
 
     moments = 0
+    over_rounds = False
 
     def __init__(self) -> None:
         self._given: dict[int, Tensor] = {}
 
-    def start(self, parameters: Sequence[Tensor]) -> Noted:
+    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Noted:
         return self
 
     def step(self, number: int, place: int, noisy: Tensor) -> None:

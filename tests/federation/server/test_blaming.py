@@ -123,7 +123,7 @@ def altered(gathering: Gathering, room: Room) -> tuple[Published, Any]:
     following = next_model(idle.model, total, len(said.header.roster), point)
     header = replace(said.header, aggregate=aggregate_hash(total), next_model=model_hash(following))
     signature = idle.identity.sign(b"server/v1", header.digest)
-    changes = {"header": header, "signature": signature, "aggregate": total}
+    changes: dict[str, Any] = {"header": header, "signature": signature, "aggregate": total}
     return replace(published, **changes, next_model=following), replace(said, **changes)
 
 

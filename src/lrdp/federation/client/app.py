@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -69,7 +69,7 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
     optimizer: Optimiser | None = None,
     execution: Execution = DEFAULT_EXECUTION,
     probes: Sequence[Any] = (),
-    units: Callable[[Any], Sequence[Any]] | None = None,
+    units: Callable[[Any], Iterable[Any]] | None = None,
     clipping: Clipping = DEFAULT_CLIPPING,
     normaliser: float | None = None,
     policy: str | None = None,

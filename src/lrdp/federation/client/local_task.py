@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -64,7 +64,7 @@ class LocalTask:
     optimiser: Optimiser = DEFAULT_OPTIMISER
     execution: Execution = DEFAULT_EXECUTION
     probes: Sequence[Any] = ()
-    units: Callable[[Any], Sequence[Any]] | None = None
+    units: Callable[[Any], Iterable[Any]] | None = None
     clipping: Clipping = DEFAULT_CLIPPING
     normaliser: float | None = None
 
