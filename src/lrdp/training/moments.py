@@ -95,7 +95,8 @@ class FeatureSum(ExampleLoss):
         return "the sum of features, and of their squares"
 
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
-        return self.parts(batch).output(model)
+        value: Tensor = self.parts(batch).output(model)
+        return value
 
 
 def moments_task(model: FeatureMoments, dataset: Dataset, clip_norm: float, steps: int = 1) -> Task:
