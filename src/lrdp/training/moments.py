@@ -95,8 +95,7 @@ class FeatureSum(ExampleLoss):
         return "the sum of features, and of their squares"
 
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
-        value: Tensor = self.parts(batch).output(model)
-        return value
+        return self.parts(batch).output(model)
 
 
 def moments_task(model: FeatureMoments, dataset: Dataset, clip_norm: float, steps: int = 1) -> Task:
