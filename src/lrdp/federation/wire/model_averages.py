@@ -153,6 +153,7 @@ def _average(tensors: ModelTensors, path: Path) -> AveragedModel:
     about = tensors.about
     found = [_PLACE.fullmatch(word) for word in about.get("places", "").split(" ")]
     places = tuple(ModelPlace(int(each[1]), each[2], each[3]) for each in found if each)
+    rule: Averaging | None
     try:
         rule = Averaging(rounds=len(places), decay=float(about[_DECAY]))
     except ValueError:
