@@ -24,6 +24,19 @@ from .public import BATCH, LEAST, Loss, source
 from .weights import randomise
 
 
+class Noting:
+    """At work: what it is given is noted."""
+
+    def __init__(self, given: dict[int, Tensor]) -> None:
+        self._given = given
+
+    def step(self, number: int, place: int, noisy: Tensor) -> None:
+        self._given[place] = noisy.double().flatten()
+
+    def moments(self) -> Moments:
+        raise NotImplementedError("it keeps none")
+
+
 class Noted:
     """An optimiser that moves nothing and notes what it is given."""
 
@@ -33,11 +46,8 @@ class Noted:
     def __init__(self) -> None:
         self._given: dict[int, Tensor] = {}
 
-    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Noted:
-        return self
-
-    def step(self, number: int, place: int, noisy: Tensor) -> None:
-        self._given[place] = noisy.double().flatten()
+    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Noting:
+        return Noting(self._given)
 
     @property
     def vector(self) -> Tensor:
