@@ -71,15 +71,16 @@ class Line:
 
 CLIENT = {"dataset_size": 5000, "batch_size": 128, "steps": 10, "delta": 1e-5}
 PLACES = {"settings": PLAIN, "data": ELSEWHERE, "features": ELSEWHERE, "out": MADE}
+PLOT = Role({"folder.svg": 2, "noise.bin/below.svg": 2, "/proc/new.svg": 2, "/proc/new/er.svg": 2})
 STUDY = Line({"out": "results", "jobs": 1, "quick": True}, PLACES, long=True)
 LINES = {
-    "epsilon": Line({**CLIENT, "noise_multiplier": 4}),
+    "epsilon": Line({**CLIENT, "noise_multiplier": 4}, {"plot": PLOT}),
     "calibrate": Line({**CLIENT, "epsilon": 2}),
     "plan": Line(
         {"dataset_size": 300, "batch_size": 10, "rounds": 1, "local_steps": 1, "epsilon": 8, "delta": 1e-3},
         {
             "write": NEW,
-            "plot": Role({"folder.svg": 2, "noise.bin/below.svg": 2, "/proc/new.svg": 2, "/proc/new/er.svg": 2}),
+            "plot": PLOT,
         },
         long=True,
     ),

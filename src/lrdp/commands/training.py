@@ -45,7 +45,7 @@ def check(
     settings: Settings = None,
     rows: Annotated[int, typer.Option(min=1, max=2**20, help="Rows of the step that is measured, or units.")] = 32,
     rows_per_unit: Annotated[
-        int | None, typer.Option(min=1, help="The policy's max_rows_per_unit, for a task with units.")
+        int | None, typer.Option(min=1, max=2**20, help="The policy's max_rows_per_unit, for a task with units.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
