@@ -158,7 +158,7 @@ def averaged(models: Sequence[Array], how: How) -> Array:
 
 
 def private_moments(given: Federation, reach: float, seed: int) -> tuple[Array, Array]:
-    """Mean and deviation of inputs by one step of every client's mechanism: as in ``lrdp.training.moments``."""
+    """Mean and deviation of inputs by one step of every client's mechanism: as in ``lrdp.training.feature_moments``."""
     width, most = given.shares[0].inputs.shape[-1], CLIP_NORM / 2**0.5
     found = np.zeros(2 * width)
     for client, (share, step) in enumerate(zip(given.shares, given.steps, strict=True)):

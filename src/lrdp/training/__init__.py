@@ -8,6 +8,7 @@ from lrdp.training.checked import CheckedGradients
 from lrdp.training.checked_records import CheckedRecords, check_records
 from lrdp.training.clipping import AutomaticClipping, Clipping, FlatClipping
 from lrdp.training.constants import Execution, PublicConstants
+from lrdp.training.feature_moments import FeatureMoments, FeatureSum, Standardised, moments_task
 from lrdp.training.features import Features, cached_features
 from lrdp.training.idioms import understood
 from lrdp.training.inspection import Layer, ModelReport, check
@@ -15,7 +16,6 @@ from lrdp.training.keystream import Keystream
 from lrdp.training.local_steps import Randomness, prepared
 from lrdp.training.losses import CrossEntropy, ExampleLoss, NamedCrossEntropy
 from lrdp.training.memory import LiveBytes, MemoryPlan, keep_freed_blocks, return_large_blocks
-from lrdp.training.moments import FeatureMoments, FeatureSum, Standardised, moments_task
 from lrdp.training.optimisers import Adam, AdamW, Moments, Optimiser, Sgd
 from lrdp.training.padding import Padded
 from lrdp.training.probes import public_records
