@@ -82,9 +82,9 @@ def epsilon(
         plan_plot.check(plot)
     spent = books.epsilon({step: steps}, delta)
     curve = trade_off(PldAccountant(adjacency=adjacency, rows=group_size), {step: steps}, delta)
-    _print_spent(books, step, steps, spent, as_json, curve.and_also(TradeOff.of_points([spent])))
     if plot is not None:
         replace(plot, risk_plot.draw(curve, plot))
+    _print_spent(books, step, steps, spent, as_json, curve.and_also(TradeOff.of_points([spent])))
 
 
 @takes_step(noise_multiplier=1.0)
