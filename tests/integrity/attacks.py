@@ -647,6 +647,11 @@ def exact_scene() -> Stage:
     return scene(method=ProofMethod.EXACT)
 
 
+def unshown(committed: client.Committed) -> client.Committed:
+    """Before its masked update left: whoever has shown it holds everybody to the pledges of then."""
+    return replace(committed, pledges=())
+
+
 def relay(setting: Stage, index: int, **changes: Any) -> Publish:
     altered = replace(setting.publish.relayed[index], **changes)
     relayed = (*setting.publish.relayed[:index], altered, *setting.publish.relayed[index + 1 :])
@@ -695,7 +700,7 @@ def pledged_from_the_start(setting: Stage, values: Whole) -> Verdict:
     position = setting.federation.idle.position
     own = pledge(position, identity("c002"), commitment(position, "c002", bytes(32), values))
     pledges = tuple(own if known.name == "c002" else known for known in setting.gathering.pledges)
-    bound = {name: client.reveal(state, pledges)[0] for name, state in setting.committed.items() if name != "c002"}
+    bound = {name: client.reveal(unshown(state), pledges)[0] for name, state in setting.committed.items() if name != "c002"}
     altered = replace(setting.publish.relayed[2], values=values, nonce=bytes(32), pledge=own)
     relayed = (*setting.publish.relayed[:2], altered, *setting.publish.relayed[3:])
     return play_out(replace(setting, committed=bound), setting.resign(relayed=relayed, roster=pledges)).worst
@@ -728,7 +733,7 @@ def exact_equivocate() -> Verdict:
     values[0] += 1
     again = pledge(position, identity("c002"), commitment(position, "c002", bytes(32), values))
     pledges = tuple(again if known.name == "c002" else known for known in setting.gathering.pledges)
-    victim, _ = client.reveal(setting.committed["c000"], pledges)
+    victim, _ = client.reveal(unshown(setting.committed["c000"]), pledges)
     altered = relay(setting, 2, values=values, nonce=bytes(32), pledge=again)
     other = setting.resign(altered.aggregate, relayed=altered.relayed, roster=pledges)
     misled = replace(setting, committed={**setting.committed, "c000": victim})
@@ -738,7 +743,7 @@ def exact_equivocate() -> Verdict:
 @attack(Verdict.ROSTER_MALFORMED)
 def exact_ask_for_vectors_before_all_are_bound() -> Verdict:
     setting = exact_scene()
-    return verdict_of(lambda: client.reveal(setting.committed["c000"], setting.gathering.pledges[:-1]))
+    return verdict_of(lambda: client.reveal(unshown(setting.committed["c000"]), setting.gathering.pledges[:-1]))
 
 
 @attack(Verdict.PEER_UPDATE_SIG)
@@ -746,7 +751,7 @@ def exact_ask_for_vectors_with_a_forged_pledge() -> Verdict:
     setting = exact_scene()
     *most, last = setting.gathering.pledges
     forged = replace(last, commitment=secret("not yet known"))
-    return verdict_of(lambda: client.reveal(setting.committed["c000"], [*most, forged]))
+    return verdict_of(lambda: client.reveal(unshown(setting.committed["c000"]), [*most, forged]))
 
 
 @attack(Verdict.QUORUM_MISSING)

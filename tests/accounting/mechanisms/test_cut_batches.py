@@ -102,3 +102,13 @@ def test_chances_too_small_for_a_double_are_not_said_to_be_none() -> None:
 
 def test_below_the_cap_nobody_is_displaced() -> None:
     assert cuts(30, 0.1, 30) == Cuts(swaps=(), weights=((1.0,),))
+
+
+def test_where_a_cut_is_too_rare_for_doubles_the_largest_swap_is_taken() -> None:
+    """A quotient of what underflows would be nought or anything, and the bound too small."""
+    size, batch, cap = 8264, 493, 1479
+    sizes = np.array([cap + 1, 2000, size])
+    most = batch / size * cap / (cap + 1)
+    assert swapped(sizes, batch / size, cap) == pytest.approx(most, rel=1e-8)
+    assert min(cuts(size, batch / size, cap).swaps) == pytest.approx(most, rel=1e-8)
+    assert swapped(np.array([size]), batch / size, 520)[0] < 0.999 * batch / size  # the control: here doubles resolve it

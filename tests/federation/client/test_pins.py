@@ -154,7 +154,7 @@ def test_a_policy_without_a_server_joins_nobody_and_the_guard_says_what_to_write
     made = stage(tmp_path)
     home = made.world.consortium.client(VICTIM)
     path = home.folder / "policy.toml"
-    pinned = ("server_keys", "min_roster", "retries")
+    pinned = ("server_keys", "min_roster", "retries", "scheme")
     kept = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if not line.startswith(pinned)]
     path.write_text("".join(kept), encoding="utf-8")
     assert home.policy().peers.retries is Retries.SAME_ROSTER

@@ -51,10 +51,11 @@ def swapped(sizes: Indices, probability: float, cap: int) -> FloatArray:
     The mean of p·cap/(K+1) over K ≥ cap is (cap/size)·P(Binomial(size, p) > cap)/P(Binomial(size - 1, p) ≥ cap).
     """
     most = probability * cap / (cap + 1) * _ROUND_UP
+    beyond, full = betainc(cap + 1, sizes - cap, probability), betainc(cap, sizes - cap, probability)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = betainc(cap + 1, sizes - cap, probability) / betainc(cap, sizes - cap, probability)
-    swaps = cap / sizes * share * _ROUND_UP**3
-    return np.where(np.isfinite(swaps), np.minimum(swaps, most), most)
+        swaps = cap / sizes * (beyond / full) * _ROUND_UP**3
+    # What has lost digits, or all of them, says nothing: a record that a full batch meets is drawn with p at the most.
+    return np.where(beyond > _LEAST, np.minimum(swaps, most), most)
 
 
 @lru_cache(maxsize=1024)
