@@ -90,7 +90,7 @@ def test_an_auditor_needs_no_more_than_the_package(
     verified = lrdp(f"verify receipts --pin {world.session.registry.digest.hex()} --json")
     assert json.loads(verified.stdout)["verified"] is True, verified
 
-    for words, said in (("epsilon --steps many", "--steps"), ("epsilon", "--dataset-size"), ("guess", "guess")):
+    for words, said in (("epsilon --steps many", "--steps"), ("epsilon", "Missing option"), ("guess", "guess")):
         refused = lrdp(words)
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
         assert refused.stderr.startswith("Error: ")

@@ -10,6 +10,7 @@ from lrdp import errors
 SOURCE = Path(errors.__file__).parent
 ELSEWHERE = {
     ("files.py", ""): "the writer itself",
+    ("commands/guard_log.py", "open"): "a log that is only ever added to, for its owner alone",
     ("federation/local/simulation.py", "FileHandler"): "logs",
     ("commands/streams.py", "open"): "os.devnull, which keeps nothing",
     ("federation/local/cluster.py", "open"): "locks, held while others try them, and gone afterwards",

@@ -271,7 +271,7 @@ def test_a_client_whose_masks_are_wrong_spoils_the_round_and_nobody_moves(
 
     def conceal(self: ExactClient, train: Train, values: Whole) -> Whole:
         sent = genuine(self, train, values)
-        sent[0] += (self.pairwise.identity.name == "hospital-1") << 30
+        sent[0] ^= (self.pairwise.identity.name == "hospital-1") << 30
         return sent
 
     monkeypatch.setattr(ExactClient, "conceal", conceal)

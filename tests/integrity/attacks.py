@@ -700,7 +700,9 @@ def pledged_from_the_start(setting: Stage, values: Whole) -> Verdict:
     position = setting.federation.idle.position
     own = pledge(position, identity("c002"), commitment(position, "c002", bytes(32), values))
     pledges = tuple(own if known.name == "c002" else known for known in setting.gathering.pledges)
-    bound = {name: client.reveal(unshown(state), pledges)[0] for name, state in setting.committed.items() if name != "c002"}
+    bound = {
+        name: client.reveal(unshown(state), pledges)[0] for name, state in setting.committed.items() if name != "c002"
+    }
     altered = replace(setting.publish.relayed[2], values=values, nonce=bytes(32), pledge=own)
     relayed = (*setting.publish.relayed[:2], altered, *setting.publish.relayed[3:])
     return play_out(replace(setting, committed=bound), setting.resign(relayed=relayed, roster=pledges)).worst

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lrdp.accounting import (
+    FALSE_POSITIVES,
     Accountant,
     Adjacency,
     Budget,
@@ -20,19 +21,22 @@ from lrdp.accounting import (
     Mechanism,
     PldAccountant,
     PoissonGaussian,
+    PrivacySpent,
     RenyiAccountant,
     SampledGaussian,
     TaylorAccountant,
+    TradeOff,
     Training,
     calibration,
     least_noise,
+    trade_off,
 )
 from lrdp.cli import app
 from lrdp.figures import AtMost
 from lrdp.ledger import read_policy
 from lrdp.ledger.policy import Holder
 from lrdp.ledger.starting import Home, open_budget, write_policy
-from printed.claims import check, down, numbers, unit, up, whole
+from printed.claims import Claim, check, down, numbers, unit, up, whole
 
 EPSILONS, CALIBRATIONS, PLANS, POLICIES = 3_000, 600, 8, 400
 USUAL = Adjacency.ADD_REMOVE
@@ -88,9 +92,23 @@ def check_epsilon(seed: int) -> None:
         "steps": whole(asked.steps),
         "dataset size": whole(asked.dataset_size),
         "batch size": whole(asked.batch_size),
+        **told(asked, spent),
     }
     for key, text in shown.items():
         check(text, sides.get(key, []))
+
+
+def told(asked: Asked, spent: PrivacySpent) -> dict[str, list[Claim]]:
+    """What any test can tell of one record."""
+    books = PldAccountant(adjacency=Adjacency.ADD_REMOVE)
+    curve = trade_off(books, {asked.step(asked.noise): asked.steps}, asked.delta)
+    risk = curve.and_also(TradeOff.of_points([spent])).risk
+    rates = dict(zip(FALSE_POSITIVES, risk.true_positives, strict=True))
+    return {
+        "guess rate": up(risk.guess_rate),
+        "advantage": up(risk.advantage),
+        **{f"true positives at {false}": up(true) for false, true in rates.items()},
+    }
 
 
 def check_calibrate(seed: int) -> None:

@@ -62,6 +62,7 @@ class TrainingAim:
 
     def schedule(self, batch_size: int) -> tuple[int, int] | None:
         """Rounds, and steps in each, of as many passes with such batches; None where not one round is."""
+        batch_size = limits.whole("batch_size", batch_size, 1, "an empty batch trains nothing")
         steps = self.passes * self.dataset_size / batch_size * (1 + 1e-12)
         local_steps = self.local_steps or max(1, math.ceil(steps / _MOST_ROUNDS - 1e-9))
         rounds = int(steps // local_steps)

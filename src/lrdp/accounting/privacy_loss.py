@@ -80,7 +80,8 @@ class LossDistribution:
         least = float(epsilons.min())
         shrunk = np.where(losses[kept] > least, np.exp(np.minimum(least - losses[kept], 0.0)), 0.0)
         lower = np.append(np.cumsum((self.atoms[kept] * shrunk)[::-1])[::-1], 0.0)[first]
-        return np.asarray(np.clip(lost + upper - np.exp(epsilons - least) * lower, 0.0, 1.0))
+        grown = np.exp(np.minimum(epsilons - least, LARGEST_EPSILON))  # too small far out, and δ then too large
+        return np.asarray(np.clip(lost + upper - grown * lower, 0.0, 1.0))
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε ≥ 0 whose hockey-stick divergence is at most ``delta``; +∞ if there is none up to 700."""

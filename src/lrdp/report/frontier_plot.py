@@ -22,7 +22,7 @@ def draw(frontier: BatchFrontier, path: Path) -> bytes:
     _time(time, frontier)
     aim = frontier.aim
     figure.suptitle(
-        f"n = {aim.dataset_size}, {aim.passes:g} passes, ε = {aim.budget.epsilon} at δ = {aim.budget.delta}: "
+        f"n = {aim.dataset_size}, {aim.passes} passes, ε = {aim.budget.epsilon} at δ = {aim.budget.delta}: "
         f"every batch at its own least σ",
         fontsize="medium",
     )

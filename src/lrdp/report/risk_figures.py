@@ -19,7 +19,7 @@ def record(risk: Risk, curve: TradeOff | None = None) -> dict[str, Any]:
 def words(risk: Risk) -> str:
     """One sentence."""
     rates = zip(FALSE_POSITIVES, risk.true_positives, strict=True)
-    found = ", ".join(f"{AtMost(true):.1%} at {false:.1%}" for false, true in rates)
+    found = ", ".join(f"{AtMost(true):.1%} at {AtMost(false):.1%}" for false, true in rates)
     return (
         f"at most {AtMost(risk.guess_rate):.1%} of guesses are right (a coin: 50%), and of the records that were used "
         f"an attack finds at most {found} false alarms."

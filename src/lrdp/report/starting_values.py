@@ -32,8 +32,8 @@ class StartingValue:
     @property
     def text(self) -> str:
         """One line."""
-        between = "" if self.low == self.high else f" ({self.low:g} to {self.high:g})"
-        return f"{self.name} {self.value:g}{between}: {self.rule} [{self.source}]"
+        between = "" if self.low == self.high else f" ({self.low} to {self.high})"
+        return f"{self.name} {self.value}{between}: {self.rule} [{self.source}]"
 
 
 def starting_values(step: SizedGaussian, steps: int, local_steps: int) -> tuple[StartingValue, ...]:
@@ -84,4 +84,4 @@ def _plain(name: str, value: float, rule: str, source: str) -> StartingValue:
 
 
 def _two_digits(value: float) -> float:
-    return float(f"{value:.2g}")
+    return round(value, 1 - math.floor(math.log10(value)))

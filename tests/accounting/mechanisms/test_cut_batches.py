@@ -111,4 +111,6 @@ def test_where_a_cut_is_too_rare_for_doubles_the_largest_swap_is_taken() -> None
     most = batch / size * cap / (cap + 1)
     assert swapped(sizes, batch / size, cap) == pytest.approx(most, rel=1e-8)
     assert min(cuts(size, batch / size, cap).swaps) == pytest.approx(most, rel=1e-8)
-    assert swapped(np.array([size]), batch / size, 520)[0] < 0.999 * batch / size  # the control: here doubles resolve it
+    assert (
+        swapped(np.array([size]), batch / size, 520)[0] < 0.999 * batch / size
+    )  # the control: here doubles resolve it

@@ -238,7 +238,7 @@ def server(folder: Path, schedule: Schedule, birth: int, calls: int, attempts: i
     die_after(calls)
     first = None if read_state(terms.folder) else initial()
     if schedule.buffer:
-        run = BufferedAverage(terms, buffer=schedule.buffer, observe=observe)
+        run = BufferedAverage(terms, observe, buffer=schedule.buffer)
         result = run.start(grid, first, num_rounds=attempts, timeout=TIMEOUT)
     else:
         result = VerifiedAverage(terms, observe).start(grid, first, num_rounds=attempts, timeout=TIMEOUT)

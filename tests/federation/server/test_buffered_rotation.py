@@ -33,7 +33,7 @@ def buffered(place: World, rounds: int, acts: dict[int, Act], *, arrival: float 
         place.reports.append(report)
         acts.pop(sum(each.verified for each in place.reports), lambda: None)()
 
-    return BufferedAverage(terms, buffer=3, observe=observe).start(place.grid, initial(), num_rounds=rounds, timeout=5)
+    return BufferedAverage(terms, observe, buffer=3).start(place.grid, initial(), num_rounds=rounds, timeout=5)
 
 
 def charges(place: World, name: str) -> int:

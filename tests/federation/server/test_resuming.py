@@ -262,7 +262,7 @@ def test_a_damaged_or_foreign_state_is_refused_in_one_sentence(tmp_path: Path, d
 def test_a_state_of_other_terms_or_another_model_is_refused(tmp_path: Path) -> None:
     place = world(tmp_path, 4)
     place.strategy()._terms.open(initial())
-    with pytest.raises(InvalidInput, match="another server's key, registry, least roster or rounding"):
+    with pytest.raises(InvalidInput, match="another server's key, registry, least roster, scheme or rounding"):
         place.run(1, min_roster=4)
     other = ArrayRecord(dict(list(initial().items())[:1]))
     with pytest.raises(InvalidInput, match="unfinished session of another model"):

@@ -35,7 +35,8 @@ class FixedSizeGaussian(SampledGaussian):
         "dataset_size": Bound(
             "min_dataset_size",
             Side.SAME,
-            "A public lower bound of the number of records: what is charged depends on it, never on the true number. "
+            "There are at least so many records, a public lower bound: what is charged depends on it, never on the "
+            "true number. "
             "State one that leaves a record to spare: whether training starts must not depend on a single record.",
         ),
     }

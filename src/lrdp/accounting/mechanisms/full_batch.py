@@ -20,7 +20,7 @@ class FullBatchGaussian(SizedGaussian):
     Nobody is drawn, so nobody is displaced: no amplification, and no factor 2. Rows, time and the normaliser follow
     from the public bound. Some hundred records, or very few passes, are what it is for.
 
-    >>> FullBatchGaussian(dataset_size=304, noise_multiplier=15.2).noise_on_mean
+    >>> FullBatchGaussian(dataset_size=300, noise_multiplier=15.0).noise_on_mean
     0.05
 
     Guarantees: hold for every data set of *at most* ``dataset_size`` records, the larger neighbour counted. With more,
@@ -38,8 +38,8 @@ class FullBatchGaussian(SizedGaussian):
         "dataset_size": Bound(
             "max_dataset_size",
             Side.SAME,
-            "A public upper bound of the number of records, and what sums are divided by: rows and noise depend on it, "
-            "never on the true number. State one that leaves a record to spare: whether training starts must not "
+            "There are at most so many records, a public upper bound that sums are divided by: rows and noise depend "
+            "on it, never on the true number. State one that leaves a record to spare: whether training starts must not "
             "depend on a single record.",
         ),
     }

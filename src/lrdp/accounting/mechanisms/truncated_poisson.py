@@ -50,7 +50,8 @@ class TruncatedPoissonGaussian(SampledGaussian):
         "dataset_size": Bound(
             "max_dataset_size",
             Side.SAME,
-            "A public upper bound of the number of records: what is charged depends on it, never on the true number. "
+            "There are at most so many records, a public upper bound: what is charged depends on it, never on the true "
+            "number. "
             "State one that leaves a record to spare: whether training starts must not depend on a single record.",
         ),
     }

@@ -98,7 +98,7 @@ class GuardWatch:
         books, verified = self._books, self._verified
         parts = [f"round {'–' if verified is None else verified + 1}", f"{attended.asked} → {attended.answered}"]
         parts.append(f"{charged} steps charged" if charged else "nothing charged")
-        parts.append(f"ε {AtMost(books.spent):.4f} of {books.total} guaranteed, {books.left:.4f} left")
+        parts.append(f"ε {AtMost(books.spent):.4f} of {books.total} guaranteed, {AtLeast(books.left):.4f} left")
         parts.append(f"{books.rounds_left} rounds left")
         figures = {
             "asked": attended.asked,
