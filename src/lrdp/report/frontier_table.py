@@ -39,7 +39,7 @@ def table(frontier: BatchFrontier) -> Table:
     """What was decided between and what it is measured by, the recommended one in bold."""
     aim, best = frontier.aim, frontier.recommended
     result = Table(
-        title=f"n = {aim.dataset_size}, {aim.passes:g} passes, {aim.rows} rows at a time, "
+        title=f"n = {aim.dataset_size}, {aim.passes} passes, {aim.rows} rows at a time, "
         f"ε = {aim.budget.epsilon} at δ = {aim.budget.delta}",
         title_justify="left",
     )
