@@ -41,8 +41,13 @@ TRACED = (
 """What coverage is measured by: quick suites of the rooms that are held to a bar. A tracer slows down all it sees."""
 
 
+WAITING = ("test_deployment.py", "test_apps.py", "test_simulation.py")
+"""Whole federations with processes of their own: begun last, one worker would be idle while they wait."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where coverage is measured, no other test is slowed down by it, and no search."""
+    """Tests that mostly wait begin first; where coverage is measured, searches and all else are not slowed down."""
+    items.sort(key=lambda item: item.path.name not in WAITING)
     for item in items:
         traced = any(item.path.is_relative_to(TESTS / suite) for suite in TRACED)
         if not traced or is_hypothesis_test(getattr(item, "function", None)):
