@@ -63,8 +63,10 @@ def logger() -> logging.Logger:
 
 
 def test_why_something_failed_may_quote_a_record_and_is_not_in_the_file(
-    tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A simulation in this process, of another test, keeps what clients say for its own file.
+    monkeypatch.setattr(logging.getLogger("lrdp.client"), "propagate", True)
     path, before = tmp_path / "guard.log", (logger.handlers[:], logger.propagate, logger.level)
     try:
         log_to(False, path)

@@ -112,7 +112,9 @@ class OrderSearch:
             if index in (0, len(orders) - 1) or not values[index - 1 : index + 2].max() > values[index] * _FLAT:
                 break
             between = _between(orders[index - 1], orders[index + 1])
-            orders, values = _merged(orders, values, between, objective(between))
+            # Without the best so far, which may lie just beside a new one: what is flat is judged at equal distances.
+            others = np.arange(len(orders)) != index
+            orders, values = _merged(orders[others], values[others], between, objective(between))
         return best_on_grid(values, orders)
 
 

@@ -32,8 +32,8 @@ class StartingValue:
     @property
     def text(self) -> str:
         """One line."""
-        between = "" if self.low == self.high else f" ({self.low} to {self.high})"
-        return f"{self.name} {self.value}{between}: {self.rule} [{self.source}]"
+        between = "" if self.low == self.high else f" ({self.low:.12g} to {self.high:.12g})"
+        return f"{self.name} {self.value:.12g}{between}: {self.rule} [{self.source}]"
 
 
 def starting_values(step: SizedGaussian, steps: int, local_steps: int) -> tuple[StartingValue, ...]:
