@@ -102,16 +102,17 @@ class TestByPasses:
         assert code == 0
         assert "│ recommended │ truncated-poisson │ pld" in out
         assert "Recommended: truncated-poisson / pld, batches of 225 in 12 rounds of 1 steps" in out
-        assert "Start from:\n  learning rate " in out
+        assert "Start from:\n  learning rate, ten classes or more " in out
 
     def test_starting_values_come_with_their_rule_and_their_source(self, lrdp):
         plan = record(lrdp(f"{BY_PASSES} --json"))
         values = {each["name"]: each for each in plan["starting_values"]}
-        assert set(values) == {"learning rate", "clip norm", "local steps", "normaliser"}
+        rates = [values.pop(f"learning rate, {classes}") for classes in ("two classes", "ten classes or more")]
+        assert set(values) == {"clip norm", "local steps", "normaliser"}
         best = plan["recommended"]
-        moved = best["noise_multiplier"] / best["batch_size"] * best["steps"] ** 0.5 * values["learning rate"]["value"]
-        assert moved == pytest.approx(1.5, rel=0.05)
-        assert values["learning rate"]["low"] < values["learning rate"]["value"] < values["learning rate"]["high"]
+        noise = best["noise_multiplier"] / best["batch_size"] * (best["steps"] / 10) ** 0.5
+        assert [noise * rate["value"] for rate in rates] == pytest.approx([0.23, 0.94], rel=0.05)
+        assert all(rate["low"] < rate["value"] < rate["high"] and rate["rule"] and rate["source"] for rate in rates)
         assert values["normaliser"]["value"] == best["batch_size"]
         assert all(each["rule"] and each["source"] for each in values.values())
 

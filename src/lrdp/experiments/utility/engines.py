@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
 from lrdp.experiments.utility.mechanisms import step_of
-from lrdp.training import PublicConstants, Sgd, Task, placed, uniform_subset
+from lrdp.training import AutomaticClipping, FlatClipping, PublicConstants, Sgd, Task, placed, uniform_subset
 from lrdp.training.research import seeded_randomness, unaccounted_private_update
 
 
@@ -35,9 +35,10 @@ Engine = Callable[[Desk, int], Mapping[str, Tensor]]
 """What the trained weights move by in a round, given by its number; the model comes back as it was."""
 
 
-def constants(rate: float, clip_norm: float) -> PublicConstants:
-    """Plain steps of a constant rate."""
-    return PublicConstants(clip_norm=clip_norm, optimiser=Sgd(lr=rate))
+def constants(rate: float, clip_norm: float, gamma: float = 0.0) -> PublicConstants:
+    """Plain steps of a constant rate; ``gamma`` is automatic clipping's, 0 for flat clipping."""
+    clipping = AutomaticClipping(gamma=gamma) if gamma else FlatClipping()
+    return PublicConstants(clip_norm=clip_norm, optimiser=Sgd(lr=rate), clipping=clipping)
 
 
 def ours(desk: Desk, number: int) -> Mapping[str, Tensor]:

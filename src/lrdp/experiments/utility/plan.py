@@ -154,6 +154,7 @@ class UtilityPlan:
             "data": dict(subject.data),
             "model": dict(self.settings.model_of(subject)),
             "mechanism": dict(mechanism),
+            **({"gamma": method.gamma} if method.gamma else {}),
         }
         return Cell(NAME, {**values, **self._length(subject)})
 

@@ -51,6 +51,7 @@ class Method:
         decimals: of σ, rounded up, as a policy states it; 0 for as many as calibration gives.
         local_steps: in place of the task's, of as many rounds; batches are larger by as much as steps are fewer, and
             learning rates too, so that passes over the data, and how far they may lead, are the same. 0 for the task's.
+        gamma: of automatic clipping; 0 for gradients that are cut to the clip norm and never lengthened.
         rates_of: another method, whose learning rates are taken instead of its own being tried.
         epsilons: the only ones it is run at; none for all.
         seeds: the first so many alone; 0 for all.
@@ -65,6 +66,7 @@ class Method:
     micro_batch: int = 0
     decimals: int = 0
     local_steps: int = 0
+    gamma: float = 0.0
     rates_of: str = ""
     epsilons: tuple[float, ...] = ()
     seeds: int = 0

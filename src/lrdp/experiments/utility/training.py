@@ -67,7 +67,7 @@ def run_in_process(cell: Cell, held: Holdings, turns: Turns | None = None, *, ob
         model=held.trainee.model(),
         dataset=held.clients[0],
         loss=held.trainee.loss,
-        constants=constants(cell["rate"], cell["clip_norm"]),
+        constants=constants(cell["rate"], cell["clip_norm"], cell.values.get("gamma", 0.0)),
         execution=Execution(micro_batch=cell["micro_batch"] or None, observe=observe),
         probes=held.trainee.probes,
     )
