@@ -44,7 +44,7 @@ class Fleet:
             column = np.asarray(limits.made_by(name, getattr(self, name), np.ndarray))
             if column.ndim != 1 or column.dtype.kind not in "iu":
                 raise InvalidInput(
-                    f"{name} must hold whole numbers: a fraction of a step has no cost that would be known."
+                    f"{name} must hold whole numbers: the cost of a fraction of a step is not known."
                 )
             # Narrow and unsigned ones wrap around where they are added or subtracted.
             limits.keep(self, **{name: column if column.dtype in _WIDE else column.astype(np.int64)})
