@@ -1,6 +1,6 @@
-"""What to start a training from: each value with the rule it comes from, its spread, and who measured it.
+"""What to start training from: each value with the rule it comes from, its spread, and who measured it.
 
-Every trial on private records costs budget, so a first guess is worth a rule. The constants are of
+Every trial on private records costs budget, so a first guess is worth a rule. The constants are from
 ``docs/results/paper/utility.json`` and nothing else; a test computes them again.
 """
 
@@ -20,7 +20,7 @@ _STUDY: Final = "utility study, six tasks, 150 tuned rates at 60 steps"
 
 @dataclass(frozen=True, kw_only=True)
 class StartingValue:
-    """A value to begin with, and between which two others tuned ones lay."""
+    """A value to begin with, and the two values between which tuned ones lay."""
 
     name: str
     value: float
@@ -37,7 +37,7 @@ class StartingValue:
 
 
 def starting_values(step: SizedGaussian, steps: int, local_steps: int) -> tuple[StartingValue, ...]:
-    """For a training of so many steps, taken so many in a round."""
+    """For a training run of ``steps`` steps, ``local_steps`` of them in each round."""
     rate = _MOVE / (step.noise_on_mean * math.sqrt(steps))
     return (
         StartingValue(
@@ -54,14 +54,14 @@ def starting_values(step: SizedGaussian, steps: int, local_steps: int) -> tuple[
             "clip norm",
             _CLIP_NORM,
             "for features of norm 1, where a linear head's gradients are at most √2 long; "
-            "it was not tuned: scale it with the features, and the learning rate against it",
+            "it was not tuned: scale it with the features, and the learning rate inversely",
             _STUDY,
         ),
         _plain(
             "local steps",
             local_steps,
             "as few as keep the training within 50 rounds, or as given: each is charged "
-            "all the same, and fewer keep clients together",
+            "in any case, and fewer keep clients together",
             "this plan",
         ),
         _plain(
