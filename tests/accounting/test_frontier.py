@@ -197,13 +197,13 @@ def test_at_few_passes_the_words_say_what_small_batches_would_cost() -> None:
 def test_at_many_passes_the_words_say_that_there_is_nothing_to_gain() -> None:
     assert "next to nothing to gain from larger batches at so many passes" in reason(found(aimed(5000, 256, rows=128)))
     near = reason(found(aimed(5000, 256)))
-    assert "From batches of 128 (10000 steps) on there is at most a tenth to gain" in near
+    assert "Beyond batches of 128 (10000 steps) there is at most a tenth to gain" in near
 
 
 def test_where_so_many_steps_cannot_be_had_the_words_say_so() -> None:
     frontier = found(aimed(40, 1.0, epsilon=2.0))
     assert frontier.recommended.steps == 40
-    assert "So few passes leave 40 steps, of the 60 that were asked for." in reason(frontier)
+    assert "So few passes allow only 40 of the 60 steps that were asked for." in reason(frontier)
 
 
 def test_everybody_in_every_step_is_recommended_where_there_are_steps_enough() -> None:

@@ -92,10 +92,10 @@ RAISED_ONE_DAY = ('sampling = "truncated-poisson"', 'accountant = "rdp"', "cap =
 @pytest.mark.parametrize(
     ("asked", "lines", "bound"),
     [
-        ((), USUAL, "# There are at most so many records, a public upper bound"),
-        (("--mechanism", "truncated-poisson", "--accountant", "pld"), USUAL, "at most so many"),
-        (("--accountant", "rdp"), RAISED_ONE_DAY, "at most so many"),
-        (("--mechanism", "fixed-size"), FIXED, "# There are at least so many records, a public lower bound"),
+        ((), USUAL, "# There are at most this many records, a public upper bound"),
+        (("--mechanism", "truncated-poisson", "--accountant", "pld"), USUAL, "at most this many"),
+        (("--accountant", "rdp"), RAISED_ONE_DAY, "at most this many"),
+        (("--mechanism", "fixed-size"), FIXED, "# There are at least this many records, a public lower bound"),
     ],
 )
 def test_init_writes_what_a_plan_recommends_unless_another_policy_is_asked_for(

@@ -158,7 +158,8 @@ def test_the_refusal_says_to_start_again(tmp_path: Path) -> None:
 
 # ---------------------------------------- at set-up
 SENTENCE = (
-    f"the data set has {STATED} records, and with {STATED - 1} it would be refused, which would tell of that one: "
+    f"the data set has {STATED} records, and with {STATED - 1} it would be refused, which would reveal that one "
+    f"record: "
     f"dataset must hold at least dataset_size={STATED} records, got {STATED - 1}: .* account with a smaller"
 )
 

@@ -242,4 +242,4 @@ def test_a_charge_whose_epsilon_is_nought_was_a_release_all_the_same(base: Summa
     plain, *_ = Statement(summary=nought).points
     assert "at most 50.1 right answers in 100" in plain.text
     plain, *_ = Statement(summary=replace(nought, history={})).points
-    assert plain.text.startswith("Nothing was released yet")
+    assert plain.text.startswith("Nothing has been released yet")

@@ -127,7 +127,7 @@ def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
 def test_an_empty_ledger_has_a_statement_too(tmp_path: Path) -> None:
     with World(folder=tmp_path).create() as ledger:
         statement = Statement(summary=summarize(ledger.books))
-    assert "Nothing was released yet" in text(statement)
+    assert "Nothing has been released yet" in text(statement)
     assert record(statement)["recorded"] is None
     assert html(statement)
 

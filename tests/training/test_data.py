@@ -76,7 +76,7 @@ def test_a_dataclass_becomes_a_dict_and_a_picture_its_pixels():
         ({"age": [1, None]}, r"record\['age'\]\[1\] holds nothing"),
         ({"born": date(1950, 2, 3)}, r"record\['born'\] is a date"),
         ({"born": np.array(["Smith"])}, r"record\['born'\] is an array of <U5"),
-        ({"rows": [[1, 2], [3]]}, r"record\['rows'\] holds lists that are not all numbers of equal lengths"),
+        ({"rows": [[1, 2], [3]]}, r"record\['rows'\] holds lists that are not all of numbers and of equal length"),
     ],
 )
 def test_what_no_model_computes_with_is_refused_by_its_field_and_not_by_its_value(record, sentence):

@@ -207,7 +207,7 @@ def test_a_probe_that_proves_nothing_is_no_proof():
     def flat(given, batch):
         return functional.relu(given(batch[0] - batch[0].mean(0)).sum(1) - 1e3)
 
-    with pytest.raises(Unsupported, match="public records that it learns from"):
+    with pytest.raises(Unsupported, match="public records that the model learns from"):
         check_gradients(fixed(), task(loss=flat))
 
 
@@ -238,7 +238,7 @@ def test_public_probes_take_the_place_of_made_up_records():
     ids=["no gradient alone", "no loss alone"],
 )
 def test_a_loss_that_needs_company_is_said_to(similar):
-    with pytest.raises(Unsupported, match=r"depends on the others of its batch, as in a contrastive loss"):
+    with pytest.raises(Unsupported, match=r"depends on the others in its batch, as in a contrastive loss"):
         check_gradients(fixed(), task(loss=lambda given, batch: similar(given(batch[0]))))
 
 

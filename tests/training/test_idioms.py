@@ -210,7 +210,7 @@ def test_an_output_in_a_column_is_not_compared_with_everybody_s_target():
     [
         ([{"img": drawn(4), "diagnosis": 1}] * 20, functional.cross_entropy, r"'img', 'diagnosis'.*label=…"),
         ([{"img": drawn(4), "label": 1, "y": 1}] * 20, functional.cross_entropy, "one field that is called"),
-        ([{"label": 1}] * 20, functional.cross_entropy, "others beside it"),
+        ([{"label": 1}] * 20, functional.cross_entropy, "at least one other"),
         ([drawn(4)] * 20, functional.cross_entropy, r"a tuple \(input, target\)"),
         ([(drawn(4), 1.0)] * 20, functional.cross_entropy, r"labels.long\(\)"),
         ([(drawn(4), drawn(2))] * 20, nn.MSELoss(), r"gives \(3,\) for each example and the target is \(2,\)"),

@@ -60,7 +60,7 @@ class PrivacySpent:
 
 @dataclass(frozen=True, kw_only=True)
 class Accountant(ABC):
-    """What calibration, planning and commands need of an accountant: the neighbours it answers for, and its answers."""
+    """What calibration, planning and commands need: an accountant's answers, and the neighbours it answers for."""
 
     name: ClassVar[str]
     adjacency: Adjacency
@@ -88,7 +88,7 @@ class RenyiAccountant(Accountant):
     True
 
     Guarantees: never below the true divergence of the mechanism's dominating pair, and at most one part in 10⁶ above,
-    unless there is next to no noise (docs/accounting.md): then the unsampled Gaussian's stands in.
+    unless there is next to no noise (docs/accounting.md): then the unsampled Gaussian's divergence stands in.
     """
 
     name: ClassVar[str] = "rdp"
@@ -149,9 +149,9 @@ class TaylorAccountant(RenyiAccountant):
 
 @dataclass(frozen=True, kw_only=True)
 class PldAccountant(Accountant):
-    """Privacy-loss distributions of removal and of addition, composed apart; the worse of the two counts.
+    """Privacy-loss distributions of removal and of addition, composed separately; the worse of the two counts.
 
-    ``rows`` are how many rows of one person are added, removed or replaced together.
+    ``rows`` is how many rows of one person are added, removed or replaced together.
 
     Guarantees: discretised so as to dominate; everything cut off is charged to δ.
     """
@@ -161,7 +161,7 @@ class PldAccountant(Accountant):
 
     bins_per_spread: ClassVar[tuple[int, int]] = (50, 250)  # rounding adds 1e-4 to 4e-6 of the loss's own variance
     aimed_atoms: ClassVar[int] = 1 << 16  # of the composed distribution; fewer steps are resolved more finely
-    largest_loss: ClassVar[float] = 600.0  # of one step; beyond, exp() would overflow
+    largest_loss: ClassVar[float] = 600.0  # of one step; beyond it, exp() would overflow
     most_bins: ClassVar[int] = 1 << 16  # of one step
     tail_share: ClassVar[float] = 1e-4  # of δ, given to what the discretisation cuts off
 
@@ -225,8 +225,8 @@ class PldAccountant(Accountant):
 class SteadyAccountant(Accountant):
     """The pld accountant's ε; where it resolves none, the rdp accountant's; where that has none either, infinity.
 
-    Guarantees: an answer to every history, each of them sound. For figures that are needed while a training runs: what
-    is charged already is not to be lost in an error.
+    Guarantees: an answer to every history, each of them sound. For figures that are needed during training: what
+    has already been charged must not be lost in an error.
     """
 
     name: ClassVar[str] = "pld"

@@ -61,7 +61,7 @@ def least_noise(
     Six digits, because σ is printed and copied: what people read is then the very number that was evaluated.
     """
     _check_question(mechanism, budget, accountant)
-    steps = limits.whole("steps", steps, 1, "no step needs no noise")
+    steps = limits.whole("steps", steps, 1, "zero steps need no noise")
 
     def excess(noise: float) -> float:
         return accountant.epsilon({mechanism.with_noise(noise): steps}, budget.delta).epsilon - budget.epsilon
@@ -77,7 +77,7 @@ def least_noise(
 
 
 def most_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, accountant: Accountant) -> int:
-    """The largest number of rounds of so many steps that keeps ``budget``; 0 if not even one does."""
+    """The largest number of rounds of ``steps_per_round`` steps that keeps ``budget``; 0 if not even one does."""
     _check_question(mechanism, budget, accountant)
     steps_per_round = limits.whole("steps per round", steps_per_round, 1, "a round without a step is no round")
 
@@ -90,7 +90,7 @@ def most_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, acco
         low, high = high, high * 2 if low == 0 else high + 2 * (high - low)
         if high > _MOST_ROUNDS:
             raise OutOfReach(
-                f"more than {low} rounds keep epsilon={budget.epsilon}: with so much noise their number is no limit."
+                f"more than {low} rounds keep epsilon={budget.epsilon}: with so much noise, they need no limit."
             )
     while high - low > 1:
         middle = (low + high) // 2

@@ -2,7 +2,7 @@
 
 Formal guarantees: the conversion of arXiv 2004.00010v4, Proposition 12, holds at *every* order, so searching for a good
 order can only lose tightness, never soundness — for a composition fixed in advance. Under adaptive participation the
-order may not follow the data: see :mod:`lrdp.accounting.filters`.
+order must not follow the data: see :mod:`lrdp.accounting.filters`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def checked_orders(orders: FloatArray) -> FloatArray:
 def checked_order(order: float) -> float:
     """One order as a float."""
     number = limits.above_one("order", order, "Rényi divergences that convert to (ε, δ) have orders above 1")
-    return limits.between("order", number, _LOWEST, _HIGHEST, "beyond, doubles or memory do not resolve the divergence")
+    return limits.between(
+        "order", number, _LOWEST, _HIGHEST, "beyond these, doubles or memory do not resolve the divergence"
+    )
 
 
 def epsilon_at(divergence: FloatArray, orders: FloatArray, delta: float | FloatArray) -> FloatArray:
@@ -107,15 +109,19 @@ class OrderSearch:
         extension = np.array({0: self.lower, len(orders) - 1: self.higher}.get(index, ()))
         if len(extension):
             orders, values = _merged(orders, values, extension, objective(extension))
+        passed = []
         for _ in range(self.refinements):
             index = int(np.argmin(values))
-            if index in (0, len(orders) - 1) or not values[index - 1 : index + 2].max() > values[index] * _FLAT:
+            before, after = max(index - 1, 0), min(index + 1, len(orders) - 1)
+            if not values[before : after + 1].max() > values[index] * _FLAT:
                 break
-            between = _between(orders[index - 1], orders[index + 1])
-            # Without the best so far, which may lie just beside a new one: what is flat is judged at equal distances.
-            others = np.arange(len(orders)) != index
-            orders, values = _merged(orders[others], values[others], between, objective(between))
-        return best_on_grid(values, orders)
+            between = _between(orders[before], orders[after])
+            if before < index < after:
+                # It may lie right next to a new one, and flatness is judged at equal distances: it waits apart.
+                passed.append(AtOrder(value=float(values[index]), order=float(orders[index]), at_edge=False))
+                orders, values = np.delete(orders, index), np.delete(values, index)
+            orders, values = _merged(orders, values, between, objective(between))
+        return min([best_on_grid(values, orders), *passed], key=lambda found: found.value)
 
 
 _SIXTEENTHS = np.arange(1, 16) / 16

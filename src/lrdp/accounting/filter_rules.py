@@ -1,9 +1,9 @@
 """The rules by which a filter stops: fixed before the first step, because a choice that follows the data is unsound.
 
 * :class:`RenyiOrders`: orders with weights that sum to at most 1 share δ. One order of weight 1 is the committed order,
-  without overhead on plan.
+  which has no overhead for steps as planned.
 * :class:`ReservedSlots`: a public multiset of steps is paid for in advance with a privacy-loss distribution, and used
-  up in any order. Steps that were taken beyond it all the same are measured by orders that are fixed here.
+  up in any order. Steps that were taken beyond it nevertheless are measured at orders that are fixed here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def checked_weights(weights: Mapping[float, float]) -> dict[float, float]:
     total = math.fsum(shares.values())
     if not total <= 1.0:
         raise InvalidInput(
-            f"weights must sum to at most 1, got {total!r}: orders that use all of delta each, exceed it."
+            f"weights must sum to at most 1, got {total!r}: orders that each use all of delta exceed it together."
         )
     return shares
 
@@ -59,7 +59,7 @@ def checked_weights(weights: Mapping[float, float]) -> dict[float, float]:
 def readings(divergence: FloatArray, weights: Mapping[float, float], delta: float) -> FloatArray:
     """ε at each order's own share of δ, from the divergences at these orders: the last axis is theirs.
 
-    The least along it is what :class:`RenyiOrders` guarantee, whoever keeps the books.
+    The least along it is what :class:`RenyiOrders` guarantees, whoever keeps the books.
     """
     orders, shares = np.array(list(weights), dtype=np.float64), np.array(list(weights.values()), dtype=np.float64)
     return epsilon_at(divergence, orders, shares * delta)
@@ -72,7 +72,7 @@ class FilterRule(ABC):
     accountant: ClassVar[type[Accountant]]
     """Who says what the same steps would cost had they been fixed in advance: one that always answers."""
     may_grow: ClassVar[bool] = False
-    """Whether ε may be raised later, also by somebody who has seen the answers (docs/accounting.md, Theorem 7)."""
+    """Whether ε may be raised later, even by somebody who has seen the answers (docs/accounting.md, Theorem 7)."""
 
     def guaranteed(self, budget: Budget, adjacency: Adjacency, history: History) -> PrivacySpent:
         """What holds for the history, whatever the server adapted to."""
@@ -94,7 +94,7 @@ class FilterRule(ABC):
         return one if count == 1 else for_group(one, count)
 
     def trade_off(self, budget: Budget, adjacency: Adjacency, history: History) -> TradeOff:
-        """How well any test tells whether a record was there, whatever the server adapted to: by what is guaranteed."""
+        """How well any test tells whether a record was there, whatever the server adapted to: from the guarantee."""
         return TradeOff.of_points([self.guaranteed(budget, adjacency, history)])
 
     def has_place(self, mechanism: Mechanism) -> bool:
@@ -113,7 +113,7 @@ class RenyiOrders(FilterRule):
     Guarantees: the steps admitted are (ε, δ)-private for any adaptive choice of mechanisms and of when to stop. With
     L the loss and R_a the divergence charged at order a, exp((a-1)(L - R_a)) is a supermartingale, so each order alone
     is a filter and an odometer at w_a·δ (arXiv 2008.11193v3, Theorem 4.3), and transcripts are split among orders by
-    which one admitted their last step. Weights above 1 in sum would be the unsound rule, and are refused.
+    which one admitted their last step. Weights that sum to more than 1 would be unsound, and are refused.
     """
 
     accountant: ClassVar[type[Accountant]] = RenyiAccountant

@@ -98,7 +98,8 @@ class Filter:
         """The state now."""
         guaranteed = self.guaranteed
         spent = self.rule.accountant(adjacency=self.adjacency).epsilon(self.history, self.budget.delta)
-        # What holds under adaptivity holds without: it may be resolved, or found by the search, where the other is not.
+        # What holds under adaptivity also holds without it, and may be resolved, or found by the search, where the
+        # other is not.
         spent = min(spent, guaranteed, key=lambda bound: bound.epsilon)
         return FilterAnswer(admitted=admitted, guaranteed=guaranteed, spent=spent)
 

@@ -43,9 +43,7 @@ class Fleet:
         for name in ("starts", "numbers", "steps"):
             column = np.asarray(limits.made_by(name, getattr(self, name), np.ndarray))
             if column.ndim != 1 or column.dtype.kind not in "iu":
-                raise InvalidInput(
-                    f"{name} must hold whole numbers: a fraction of a step has no cost that would be known."
-                )
+                raise InvalidInput(f"{name} must hold whole numbers: the cost of a fraction of a step is not known.")
             # Narrow and unsigned ones wrap around where they are added or subtracted.
             limits.keep(self, **{name: column if column.dtype in _WIDE else column.astype(np.int64)})
         if len(self.starts) < 1 or self.starts[0] != 0 or self.starts[-1] != len(self.numbers):

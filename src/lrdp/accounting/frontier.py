@@ -2,7 +2,7 @@
 
 Privacy follows from the batch and the number of steps, memory from the rows that are computed at a time, time from the
 rows that are computed in all. At equal passes over the data a larger batch needs fewer steps, and the noise that
-training gathers, σ/(B√T), falls or stays. What speaks against the largest is that an optimiser needs some steps.
+training gathers, σ/(B√T), falls or stays equal. The case against the largest is that an optimiser needs some steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lrdp.accounting.planning import PlanRecipe, trained_kinds
 from lrdp.errors import InvalidInput, OutOfReach, Unsupported
 
 LEAST_STEPS: Final = 60
-"""Of a training, unless told otherwise: as many as the utility study took (docs/results/paper)."""
+"""The fewest steps of a training run, unless told otherwise: as many as the utility study took (docs/results/paper)."""
 _MOST_ROUNDS: Final = 50
 _SMALLEST_GAIN: Final = 0.01  # noise that is this close counts as equal: time decides
 _NEAR: Final = 0.1
@@ -32,9 +32,9 @@ _MOST_PASSES: Final = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingAim:
-    """What is wanted of a training: so many passes over the data within a budget, so many rows at a time.
+    """What is asked of a training run: a number of passes over the data in a budget, a number of rows at a time.
 
-    ``least_steps`` is how many steps the optimiser needs at least. Without ``local_steps`` a round has as few as keep
+    ``least_steps`` is the fewest steps that the optimiser needs. Without ``local_steps`` a round has as few as keep
     the training within 50 rounds.
     """
 
@@ -52,7 +52,7 @@ class TrainingAim:
             self,
             dataset_size=size,
             rows=min(rows, size - 1),
-            passes=limits.between("passes", self.passes, 1 / size, _MOST_PASSES, "a step reads a record at least"),
+            passes=limits.between("passes", self.passes, 1 / size, _MOST_PASSES, "a step reads at least one record"),
             budget=limits.made_by("budget", self.budget, Budget),
             least_steps=limits.whole("least_steps", self.least_steps, 1, "without a step nothing is learnt"),
         )
@@ -61,7 +61,7 @@ class TrainingAim:
             limits.keep(self, local_steps=local_steps)
 
     def schedule(self, batch_size: int) -> tuple[int, int] | None:
-        """Rounds, and steps in each, of as many passes with such batches; None where not one round is."""
+        """Rounds, and steps in each, that make these passes with such batches; None where they fill no round."""
         batch_size = limits.whole("batch_size", batch_size, 1, "an empty batch trains nothing")
         steps = self.passes * self.dataset_size / batch_size * (1 + 1e-12)
         local_steps = self.local_steps or max(1, math.ceil(steps / _MOST_ROUNDS - 1e-9))
@@ -83,7 +83,7 @@ class TrainingAim:
 
 
 class PlanTrial(NamedTuple):
-    """A step that is to be calibrated for its training, and by whom."""
+    """A step that is to be calibrated for its training, and the accountant to calibrate it by."""
 
     step: SizedGaussian
     accountant: Accountant
@@ -113,12 +113,12 @@ class Candidate:
 
     @property
     def noise_over_training(self) -> float:
-        """σ/(B√T): the noise that training gathers, over the clip norm; comparable at equal passes alone."""
+        """σ/(B√T): the noise that training gathers, over the clip norm; comparable only at equal passes."""
         return self.mechanism.noise_on_mean / math.sqrt(self.steps)
 
     @property
     def rows_computed(self) -> int | None:
-        """Time: rows of all steps, padding among them; None where nobody can promise it."""
+        """Time: rows of all steps, padding included; None where nobody can promise it."""
         return None if self.mechanism.rows is None else self.mechanism.rows * self.steps
 
     @property
@@ -157,7 +157,7 @@ def calibrated(aim: TrainingAim, trial: PlanTrial) -> Candidate | None:
 
 
 def close(aim: TrainingAim, searched: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Those with enough steps whose noise is near the least; where nobody has enough, of those with the most."""
+    """Those with enough steps whose noise is near the least; where none has enough, of those with the most."""
     enough = min(aim.least_steps, max(candidate.steps for candidate in searched))
     able = [candidate for candidate in searched if candidate.steps >= enough]
     least = min(candidate.noise_over_training for candidate in able)
@@ -170,7 +170,7 @@ def finals(aim: TrainingAim, searched: Sequence[Candidate]) -> list[PlanTrial]:
 
 
 def baselines(aim: TrainingAim, searched: Sequence[Candidate], best: Candidate) -> list[PlanTrial]:
-    """What the best is measured by: the paper's mechanism and plain Poisson with the same batch, and small batches."""
+    """What the best is measured against: the paper's mechanism and plain Poisson with its batch, and small batches."""
     exact, tight = _accountants()
     sizes, same = PublicSizes(aim.dataset_size), min(best.mechanism.normaliser, aim.dataset_size - 1)
     small = min(searched, key=lambda each: (each.mechanism.normaliser, each.noise_over_training)).mechanism
@@ -183,7 +183,7 @@ def baselines(aim: TrainingAim, searched: Sequence[Candidate], best: Candidate) 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFrontier:
-    """What was searched, what was decided between, and what that is measured by."""
+    """What was searched, what was decided between, and what the best is measured against."""
 
     aim: TrainingAim
     searched: tuple[Candidate, ...]
@@ -196,11 +196,11 @@ class BatchFrontier:
             for candidate in limits.made_by(name, getattr(self, name), tuple):
                 limits.made_by("candidate", candidate, Candidate)
         if not self.finalists:
-            raise InvalidInput("finalists must hold one candidate at least, got none: there is nothing to recommend.")
+            raise InvalidInput("finalists must hold at least one candidate, got none: there is nothing to recommend.")
 
     @property
     def small(self) -> Candidate | None:
-        """What it is measured by with a smaller batch; None where the recommended one is the smallest."""
+        """What the recommended one is measured against with a smaller batch; None where it is the smallest."""
         same = min(self.recommended.mechanism.normaliser, self.aim.dataset_size - 1)
         return next((each for each in self.measures if each.mechanism.normaliser < same), None)
 

@@ -1,7 +1,7 @@
 """Pairs made of pairs: one of several by chance, and the chances themselves may be any of several.
 
-A mechanism that behaves in one way or another at random, and tells the attacker in which, is a mixture of pairs. Where
-the chances follow something that is fixed and not known, such as the size of a data set, there is one row of chances
+A mechanism that behaves in one way or another at random, and tells the attacker which, is a mixture of pairs. Where
+the chances follow something that is fixed but not known, such as the size of a data set, there is one row of chances
 for every case, and what holds is the worst of them.
 """
 
@@ -26,7 +26,7 @@ class MixedPair:
     """With the probabilities of one row of ``weights``, one of ``pairs``, and the attacker is told which.
 
     Telling more cannot make the pair weaker (joint convexity), so profiles and moments average. The row is the same in
-    every step and not known: each order's moment is the largest of all rows, which bounds each of them, and so is the
+    every step but not known: each order's moment is the largest of all rows, which bounds each of them, and so is the
     profile at each ε. The largest of convex functions is convex, so that is the profile of a pair again
     (docs/accounting.md, Lemma 2): it dominates every row, alone and composed.
     """
@@ -58,7 +58,7 @@ class MixedPair:
         upper, lower = np.array([part.upper for part in parts]), np.array([part.lower for part in parts])
         if len(weights) == 1:
             return LossBins(width, first, weights[0] @ upper, weights[0] @ lower, above, below)
-        # What one row has outside the grid and another has not, and what a tie may hide, counts as lost both ways.
+        # What one row has outside the grid and another does not, and what a tie may hide, counts as lost both ways.
         lost = above + below + 4 * _TIE
         return LossBins(width, first, *_worst_masses(width, first, weights, upper, lower), lost, lost)
 
@@ -71,12 +71,12 @@ class MixedPair:
 def _worst_masses(
     width: float, first: int, weights: FloatArray, upper: FloatArray, lower: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """P's and Q's masses of the pair whose profile is at each edge the largest of all rows', up to ``_TIE``.
+    """P's and Q's masses of the pair whose profile at each edge is the largest of all rows', up to ``_TIE``.
 
-    With S, R the masses of P, Q above an edge, a row's profile there is S - e^ε·R, and the worst pair has above each
-    edge the masses of the row that is worst there. So a bin between edges with one worst row has that row's masses, and
-    one where the worst changes from row j to row k has S_j(left edge) - S_k(right edge): j's own mass, and what j has
-    above the right edge beyond k.
+    With S, R the masses of P, Q above an edge, a row's profile there is S - e^ε·R, and above each edge the worst pair
+    has the masses of the row that is worst there. So a bin between edges with one worst row has that row's masses, and
+    one where the worst changes from row j to row k has S_j(left edge) - S_k(right edge): j's own mass, plus what j has
+    above the right edge beyond what k has there.
     """
     from_p, from_q = _sums_from_above(upper), _sums_from_above(lower)
     edges = (first + np.arange(from_p.shape[1])) * width
@@ -102,7 +102,7 @@ def _sums_from_above(masses: FloatArray) -> FloatArray:
 
 
 def _worst_rows(profiles: FloatArray) -> Indices:
-    """Which row is largest at each edge, from the lowest edge on changing only where one lags by ``_TIE``."""
+    """Which row is largest at each edge; from the lowest edge up it changes only where one lags by ``_TIE``."""
     largest = profiles.max(axis=0)
     rows = np.empty(profiles.shape[1], dtype=np.int64)
     start = 0

@@ -26,7 +26,7 @@ _NEWTON_MISS = 1e-11  # in loss, against bins of 1e-6 at the narrowest
 
 
 class DominatingPair(Protocol):
-    """What an accountant needs to know of a pair (P, Q)."""
+    """What an accountant needs to know about a pair (P, Q)."""
 
     @classmethod
     def log_excess_together(cls, pairs: Sequence[Self], orders: FloatArray) -> FloatArray:

@@ -1,6 +1,6 @@
-"""A plan: every mechanism and accountant side by side for one training, and which to take.
+"""A plan: every mechanism and accountant side by side for one training run, and which to take.
 
-All rows keep the same budget over the same rounds and hold at most ``batch_size`` rows in memory, except plain Poisson,
+Every option keeps the same budget over the same rounds and holds at most ``batch_size`` rows, except plain Poisson,
 which cannot promise that and is shown as the baseline.
 """
 
@@ -23,7 +23,7 @@ _ANY_DELTA = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The public constants of a training, and its budget."""
+    """The public constants of a training run, and its budget."""
 
     dataset_size: int
     batch_size: int
@@ -83,7 +83,7 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All options of a training; the first is the paper's."""
+    """All options of a training run; the first is the paper's."""
 
     training: Training
     options: tuple[Option, ...]
@@ -92,7 +92,7 @@ class Plan:
         limits.made_by("training", self.training, Training)
         options = limits.made_by("options", self.options, tuple)
         if not options:
-            raise InvalidInput("options must hold the paper's at least, got none: a plan compares with it.")
+            raise InvalidInput("options must hold at least the paper's, got none: a plan compares with it.")
         for option in options:
             limits.made_by("option", option, Option)
 
@@ -123,12 +123,12 @@ class Plan:
         return why
 
     def at_equal_noise(self, option: Option) -> SizedGaussian:
-        """``option``'s mechanism with as much noise on the mean as the paper's: what remains to differ is ε."""
+        """``option``'s mechanism with as much noise on the mean as the paper's: what still differs is ε."""
         return _with_noise_on_mean(option.mechanism, self.options[0].mechanism.noise_on_mean)
 
 
 class PlanRecipe(NamedTuple):
-    """A kind of step, and who counts it."""
+    """A kind of step, and the accountant that counts it."""
 
     kind: type[SizedGaussian]
     accountant: Accountant
@@ -157,7 +157,7 @@ class PlanRecipe(NamedTuple):
 
 
 def recipes(training: Training) -> tuple[PlanRecipe, ...]:
-    """What a plan compares at equal rows, in the order it is shown.
+    """What a plan compares at equal rows, in the order shown.
 
     Every kind whose steps fit into the rows, by every accountant that has a bound for it; and the paper's own series
     for the paper's own mechanism.
@@ -173,7 +173,7 @@ def recipes(training: Training) -> tuple[PlanRecipe, ...]:
 
 
 def trained_kinds() -> list[type[SizedGaussian]]:
-    """What can be planned with: whatever says what a step of it holds."""
+    """The kinds that can be planned with: those that say what one of their steps holds."""
     return [kind for kind in MECHANISMS.values() if issubclass(kind, SizedGaussian)]
 
 

@@ -4,8 +4,8 @@ A pair's loss L = log(P/Q) is cut into bins of one width. Each bin's two masses 
 are kept ("connect the dots", arXiv 2207.04380v1, Algorithm 1), which dominates the pair. Working with the masses of
 bins instead of second differences of the profile keeps every atom's *relative* error near 1e-12.
 
-Formal guarantees: all that is cut off — the loss above the grid, the tail outside the transform's window, the
-transform's own rounding — is added to δ as if it were lost wholly.
+Formal guarantees: whatever is cut off — the loss above the grid, the tail outside the transform's window, the
+transform's own rounding — is added to δ as if it were wholly lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy import fft
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import Unsupported
 
-LARGEST_EPSILON = 700.0  # exp() of more overflows; losses above it count as lost wholly
+LARGEST_EPSILON = 700.0  # exp() of more overflows; losses above it count as wholly lost
 
 _MOST_ATOMS = 1 << 24  # a transform of this size takes about 1 GB
 _CHERNOFF_SCALES = np.geomspace(0.1, 60.0, 18)  # tilts tried, in units of one over a typical loss
@@ -52,7 +52,7 @@ class LossBins:
 
 @dataclass(frozen=True)
 class LossDistribution:
-    """Atoms of probability at (lowest + i)·width, and ``infinity``, the probability counted as lost wholly."""
+    """Atoms of probability at (lowest + i)·width, and ``infinity``, the probability counted as wholly lost."""
 
     width: float
     lowest: int
@@ -119,7 +119,7 @@ def connect_the_dots(bins: LossBins) -> LossDistribution:
 
 
 def compose(parts: Sequence[tuple[LossDistribution, int]], tail: float) -> LossDistribution:
-    """The distribution of the sum of independent losses, each ``part`` taken its number of times.
+    """The distribution of the sum of independent losses, each part taken as often as its count says.
 
     All parts share one width. Outside a window the sum has probability at most ``tail``, which is charged to δ.
     """
@@ -133,7 +133,7 @@ def compose(parts: Sequence[tuple[LossDistribution, int]], tail: float) -> LossD
         )
     length = fft.next_fast_len(length, real=True)
     spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
-    kept = 0.0  # log of the probability that no part is lost wholly
+    kept = 0.0  # log of the probability that no part is wholly lost
     for part, count in parts:
         spectrum *= fft.rfft(part.atoms, length) ** count
         kept += count * np.log1p(-part.infinity)

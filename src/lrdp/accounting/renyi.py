@@ -32,7 +32,7 @@ _CHUNK = 1 << 20  # cells held at once
 _NODES_PER_WIDTH = 20
 _LEGENDRE = leggauss(_NODES_PER_WIDTH)
 _LEAST_DEVIATION = 0.02  # σ below 0.04: one step alone costs ε in the hundreds
-_MOST_NODES = 1 << 16  # order over s² up to which integrals are taken: beyond, the divergence is above 32,000
+_MOST_NODES = 1 << 16  # order over s² up to which integrals are taken: beyond it, the divergence is above 32,000
 _LOG_LARGEST = 600.0  # where exp() is left for log space, far from overflow
 _LARGEST_EXPONENT = 690.0  # q·exp() of it is beyond exp(600) for every q above 1e-39, and fits a double
 
@@ -52,10 +52,10 @@ def log_excess_replaced(probability: FloatArray, deviation: FloatArray, orders: 
 
 
 def _unless_bare(kernel: Kernel, probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
-    """The kernel's rows, but those of the unsampled Gaussian, order/(2s²), where every record is drawn.
+    """The kernel's rows; where every record is drawn, those of the unsampled Gaussian, order/(2s²), instead.
 
-    It bounds every sampled pair too, and stands for it where there is next to no noise: sampling then hides nothing
-    that would be worth millions of nodes.
+    It bounds every sampled pair too, and stands in for it where there is next to no noise: what sampling then hides
+    is not worth millions of nodes.
     """
     bare = (probability == 1.0) | (deviation < _LEAST_DEVIATION)
     if not bare.any():

@@ -5,7 +5,7 @@ and the same with the two data sets exchanged. A loss distribution knows δ at e
 curve, where one (ε, δ) gives two lines: at ε = 4.1 and δ = 1e-5 these allow 98.4 right guesses in 100, where the curve
 of the paper's mechanism allows 67.
 
-Formal guarantees: every line holds, so the least of them does; none is left out on the unsafe side.
+Formal guarantees: every line holds, so the least of them does; a line left out only loosens the bound.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from lrdp.figures import AtMost
 Lines = tuple[tuple[float, float], ...]
 
 FALSE_POSITIVES: Final = (0.001, 0.01, 0.1)
-"""At which false-positive rates the largest true-positive rate is reported."""
+"""The false-positive rates at which the largest true-positive rate is reported."""
 _CURVE: Final = np.geomspace(1e-6, 1.0, 61)
-_LINES = 2001  # on either side of 0: at ε = 10 one in 0.005, which costs less than 1e-5 of a rate
-_UNSEEN = 1e-9  # beyond the loss that is exceeded with this probability lines give nothing
+_LINES = 2001  # on either side of 0: at ε = 10 one every 0.005, which costs less than 1e-5 of a rate
+_UNSEEN = 1e-9  # lines beyond the loss that is exceeded with this probability gain nothing
 _TAIL = 1e-12
 _ROUND_UP = 1e-12  # above the error of the sums below
 
@@ -60,7 +60,7 @@ class Risk:
 class TradeOff:
     """No test for a record's presence exceeds, for any line (ε, δ) of ``presence``, e^ε·(its false-positive rate) + δ.
 
-    ``absence`` bounds in the same way the tests that alarm at a record that is missing.
+    ``absence`` bounds in the same way the tests that raise the alarm when a record is missing.
     """
 
     presence: Lines
@@ -100,7 +100,7 @@ class TradeOff:
         )
 
     def true_positives(self, false_positives: float) -> float:
-        """The largest true-positive rate of any test with this false-positive rate, whichever it alarms at."""
+        """The largest true-positive rate of any test, for presence or for absence, with this false-positive rate."""
         rate = limits.between("false_positives", false_positives, 0.0, 1.0, "it is a rate")
         reached = max(_least(lines, rate) for lines in (self.presence, self.absence))
         return min(reached * (1 + 1e-14), rate + self.advantage, 1.0)
@@ -145,7 +145,7 @@ def trade_off(accountant: PldAccountant, history: History, delta: float) -> Trad
 
 
 def _of_the_others(point: PrivacySpent) -> float:
-    """1 - (1 - δ)·e^-ε, rounded up: the same statement about everything that a test does not alarm at."""
+    """1 - (1 - δ)·e^-ε, rounded up: the same statement about everything that raises no alarm in a test."""
     with localcontext(AtMost.context()):
         shrunk = Decimal(-point.epsilon).exp().next_minus() if point.epsilon else Decimal(1)
         return float(AtMost.of(1 - (1 - Decimal(point.delta)) * shrunk))

@@ -47,7 +47,7 @@ def _memory(axes: Any, frontier: BatchFrontier) -> None:
 
 
 def _time(axes: Any, frontier: BatchFrontier) -> None:
-    """Rows computed in all, padding among them; the batch is written beside some points."""
+    """Rows computed in all, padding included; the batch is written beside some points."""
     by_kind: dict[str, list[Candidate]] = {}
     for each in _bounded(frontier):
         by_kind.setdefault(each.mechanism.name, []).append(each)

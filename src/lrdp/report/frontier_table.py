@@ -13,7 +13,7 @@ WIDTH = 118  # columns that the table needs to stay in one piece
 
 _WORDS: Final = ("", "mechanism", "accountant")
 _NUMBERS: Final = ("batch", "rows a step", "steps", "σ", "noise over training", "rows in all")
-_LITTLE: Final = 0.9  # of the noise of small batches: above, large ones are not worth a word
+_LITTLE: Final = 0.9  # of the noise of small batches: above it, large ones are not worth a word
 _FAR_BELOW: Final = 4
 
 
@@ -36,7 +36,7 @@ def record(frontier: BatchFrontier) -> dict[str, Any]:
 
 
 def table(frontier: BatchFrontier) -> Table:
-    """What was decided between and what it is measured by, the recommended one in bold."""
+    """What was decided between and what it is measured against, the recommended one in bold."""
     aim, best = frontier.aim, frontier.recommended
     result = Table(
         title=f"n = {aim.dataset_size}, {aim.passes} passes, {aim.rows} rows at a time, "
@@ -68,12 +68,12 @@ def reason(frontier: BatchFrontier) -> str:
     words += [f"{_share(best, each)} of {each.label} with batches of {each.mechanism.normaliser}" for each in same]
     text = ", ".join(words) + "."
     if best.steps < aim.least_steps:
-        text += f" So few passes leave {best.steps} steps, of the {aim.least_steps} that were asked for."
+        text += f" So few passes allow only {best.steps} of the {aim.least_steps} steps that were asked for."
     return f"{text}{_gain(frontier)} It holds for {step.scope}."
 
 
 def _gain(frontier: BatchFrontier) -> str:
-    """What large batches are good for here; and where there is nothing to gain, that."""
+    """What large batches gain here; or that they gain next to nothing."""
     best, near, small = frontier.recommended, frontier.closest, frontier.small
     if small is None:
         return ""
@@ -86,8 +86,8 @@ def _gain(frontier: BatchFrontier) -> str:
     text = f" Batches of {size} would have {times}."
     if near.mechanism.normaliser * _FAR_BELOW <= best.mechanism.normaliser:
         text += (
-            f" From batches of {near.mechanism.normaliser} ({near.steps} steps) on there is at most a tenth to gain: "
-            f"at so many passes larger ones save time more than noise."
+            f" Beyond batches of {near.mechanism.normaliser} ({near.steps} steps) there is at most a tenth to gain: "
+            f"at so many passes larger ones save more time than noise."
         )
     return text
 

@@ -36,7 +36,7 @@ class Curve:
 
 
 def colour_of(mechanism: Mechanism) -> str:
-    """One for each kind; those that came later share one."""
+    """One for each kind; kinds that were added later share one."""
     return _COLOURS.get(mechanism.name, _OTHER)
 
 

@@ -60,7 +60,7 @@ def entry(statement: Statement) -> dict[str, Any]:
             "data_source_type_details": "The budget belongs to these records; new ones need a new ledger.",
             "access_type": "Non-interactive",
             "access_type_details": "A server may choose later steps by earlier answers, within a policy; the guarantee "
-            "holds for that.",
+            "covers that.",
         },
         "accounting": {"post_processing": _POST_PROCESSING, "composition": f"{texts['scope']} {texts['epsilon']}"},
         "implementation": {

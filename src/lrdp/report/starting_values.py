@@ -1,6 +1,6 @@
-"""What to start a training from: each value with the rule it comes from, its spread, and who measured it.
+"""What to start training from: each value with the rule it comes from, its spread, and who measured it.
 
-Every trial on private records costs budget, so a first guess is worth a rule. The constants are of
+Every trial on private records costs budget, so a first guess is worth a rule. The constants are from
 ``docs/results/paper/utility.json`` and nothing else; a test computes them again.
 """
 
@@ -20,13 +20,13 @@ _LOST: Final = {
     "ten classes or more": "0.20 points of accuracy on average, 0.83 at most",
     "two classes": "0.16 points of accuracy on average, 0.50 at most",
 }
-_CLIP_NORM: Final = 1.0
+_CLIP_NORM: Final = 1
 _STUDY: Final = "utility study, six tasks, 150 tuned rates at 60 steps"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartingValue:
-    """A value to begin with, and between which two others tuned ones lay."""
+    """A value to begin with, and the two values between which tuned ones lay."""
 
     name: str
     value: float
@@ -38,26 +38,26 @@ class StartingValue:
     @property
     def text(self) -> str:
         """One line."""
-        between = "" if self.low == self.high else f" ({self.low:.12g} to {self.high:.12g})"
-        return f"{self.name} {self.value:.12g}{between}: {self.rule} [{self.source}]"
+        between = "" if self.low == self.high else f" ({self.low} to {self.high})"
+        return f"{self.name} {self.value}{between}: {self.rule} [{self.source}]"
 
 
 def starting_values(step: SizedGaussian, steps: int, local_steps: int) -> tuple[StartingValue, ...]:
-    """For a training of so many steps, taken so many in a round."""
+    """For a training run of ``steps`` steps, ``local_steps`` of them in each round."""
     return (
         *(_rate(step, steps, classes) for classes in _MOVES),
         _plain(
             "clip norm",
             _CLIP_NORM,
             "for features of norm 1, where a linear head's gradients are at most √2 long; "
-            "it was not tuned: scale it with the features, and the learning rate against it",
+            "it was not tuned: scale it with the features, and the learning rate inversely",
             _STUDY,
         ),
         _plain(
             "local steps",
             local_steps,
             "as few as keep the training within 50 rounds, or as given: each is charged "
-            "all the same, and fewer keep clients together",
+            "in any case, and fewer keep clients together",
             "this plan",
         ),
         _plain(
@@ -95,4 +95,5 @@ def _plain(name: str, value: float, rule: str, source: str) -> StartingValue:
 
 
 def _two_digits(value: float) -> float:
-    return round(value, 1 - math.floor(math.log10(value)))
+    digits = 1 - math.floor(math.log10(value))
+    return round(value, digits) if digits > 0 else int(round(value, digits))

@@ -39,7 +39,7 @@ def points(summary: Summary, head: Head | None, audit: str | None) -> tuple[Poin
             f"{summary.adjacency.value}: data sets {_neighbours(summary)}.",
         ),
         ("epsilon", "ε at several δ", _epsilons(summary)),
-        ("risk", "Telling one record", _risk(summary)),
+        ("risk", "Detecting one record", _risk(summary)),
         ("trust", "Trust model", _TRUST),
         ("mechanism", "Mechanism", _mechanisms(summary)),
         ("scope", "Composition", _scope(summary)),
@@ -65,15 +65,15 @@ _COVERED: Final = (
     "ledger's heads and refusals, which do not depend on the records."
 )
 _UNCOVERED: Final = (
-    "Whatever left the machine by another way than through this ledger; that the data set exists and its public lower "
-    "or upper size; results of other analyses of the same records, whose ε adds to this one."
+    "Whatever left the machine other than through this ledger; that the data set exists, and the public bound on its "
+    "size; results of other analyses of the same records, whose ε adds to this one."
 )
 _CHANNELS: Final = (
-    "Time, energy and memory of a training are not noised. Batches of constant size keep memory constant; the time "
+    "The time, energy and memory of training are not noised. Batches of constant size keep memory constant; the time "
     "of a step may still vary with the records' content."
 )
 _TUNING: Final = (
-    "Every training is charged, also failed and abandoned ones, so tuning on these records is inside ε. "
+    "All training is charged, failed and abandoned attempts too, so tuning on these records is inside ε. "
     "Preprocessing must use public constants; constants fitted on the records are not covered."
 )
 _RENEWAL: Final = (
@@ -86,16 +86,16 @@ def plain_sentence(summary: Summary) -> str:
     """The bound on membership inference, for everyone."""
     unit, record = summary.policy.identity.unit, _record(summary)
     if not summary.history:
-        return f"Nothing was released yet, so nothing can be learned about any {unit} from this client's updates."
+        return f"Nothing has been released yet, so nothing can be learned about any {unit} from this client's updates."
     right = f"{AtMost(summary.risk.guess_rate):.1%}".removesuffix("%")
     return (
-        f"Somebody who sees everything this client ever sent, and already knows every other {record}, can tell "
-        f"whether one {record} was used with at most {right} right answers in 100, where a coin gets 50."
+        f"Asked whether one {record} was used, somebody who sees everything this client ever sent, and already knows "
+        f"every other {record}, gives at most {right} right answers in 100, where a coin gets 50."
     )
 
 
 def _record(summary: Summary) -> str:
-    """What is there or not there as a whole."""
+    """What is there, or not there, as a whole."""
     identity = summary.policy.identity
     return f"{identity.unit} with all rows" if identity.clipped is Clipped.UNITS else "record"
 
@@ -140,7 +140,7 @@ def _epsilons(summary: Summary) -> str:
 
 def _risk(summary: Summary) -> str:
     if not summary.history:
-        return "Nothing was released yet."
+        return "Nothing has been released yet."
     guaranteed, spent = map(risk_figures.words, (summary.risk, summary.risk_spent))
     return f"Guaranteed, whatever the server adapts to: {guaranteed} Had the steps been fixed in advance: {spent}"
 
@@ -151,7 +151,7 @@ def _bound(spent: PrivacySpent) -> str:
 
 def _mechanisms(summary: Summary) -> str:
     if not summary.history:
-        return "No step was charged yet."
+        return "No step has been charged yet."
     clip = " and ".join(map(str, summary.clip_norms))
     steps = "; ".join(f"{count} steps of {_mechanism(step)}" for step, count in summary.history.items())
     return (
@@ -180,11 +180,11 @@ def _scope(summary: Summary) -> str:
     voided = summary.states.get(State.VOID, 0)
     if voided:
         text += (
-            f" {voided} were voided by the administrator; with them the guarantee would be "
+            f" Voided by the administrator: {voided}; with them the guarantee would be "
             f"{_bound(summary.without_voids.guaranteed)}."
         )
     if summary.adopted:
-        text += f" {summary.adopted} lost stretches were charged at the policy's worst case."
+        text += f" Lost stretches charged at the policy's worst case: {summary.adopted}."
     if summary.suspended:
         text += " The ledger is suspended: it was shown a head that it signed but does not contain."
     return text
@@ -202,7 +202,7 @@ def _budget(summary: Summary) -> str:
 
 
 def _raises(summary: Summary) -> str:
-    """The budget as it was opened and each that the administrator signed since, with their days."""
+    """The budget as it was opened, and each raise that the administrator has signed since, with their days."""
     if not summary.raises:
         return ""
     first = f"opened with {summary.opened_epsilon} on {day(summary.opened_at)}"
@@ -229,8 +229,8 @@ def day(clock: int) -> str:
 
 def _versions(summary: Summary) -> str:
     return (
-        f"lrdp {__version__}, Python {platform.python_version()}; accountant {summary.accountant}, rounded up. As "
-        f"lrdp.training is built, noise comes from a cryptographic generator keyed by the operating system, is "
+        f"lrdp {__version__}, Python {platform.python_version()}; accountant {summary.accountant}, rounded up. In "
+        f"lrdp.training, noise comes from a cryptographic generator keyed by the operating system, is "
         f"added in float64 and snapped to a public grid; gradients in float32 are clipped to C(1 - 1/"
         f"{AtMost(1 / CLIP_HEADROOM['float32']):.0f}), and the rest of C bounds, by proof, what rounding can add to "
         f"one record's share."
@@ -240,7 +240,7 @@ def _versions(summary: Summary) -> str:
 def _head(summary: Summary, head: Head | None) -> str:
     text = f"Ledger {summary.ledger}, entry {summary.entries}, {summary.digest}"
     if summary.clock_fell:
-        text += f"; the clock went back {summary.clock_fell} times, on which nothing depends"
+        text += f"; the clock went back {summary.clock_fell} time(s), on which nothing depends"
     if head is None:
         return f"{text}; not signed here."
     return f"{text}; signed by the key {summary.client_key}: {head.signature}."

@@ -1,7 +1,7 @@
 """One private update: clipped, noised and in bounded memory, at about the cost of a plain one.
 
-A *task* says what to train on what; the ledger's *receipt* says how private, and that it is paid for. The *engine* has
-the sum of clipped per-example gradients by one backward pass; nothing of size examples × parameters is ever held.
+A *task* says what to train on what; the ledger's *receipt* says how private, and that it is paid for. The *engine*
+takes the sum of clipped per-example gradients in one backward pass; nothing of size examples × parameters is ever held.
 """
 
 from lrdp.training.checked import CheckedGradients

@@ -14,9 +14,9 @@ _PUBLIC_SEED = 11
 
 
 def begin_at(seed: int, device: torch.device) -> None:
-    """Let torch's generators begin there: the processor's, and the device's if it has one of its own.
+    """Start torch's generators from ``seed``: the processor's, and the device's if it has one of its own.
 
-    ``torch.manual_seed`` would go over every kind of device, and note each call for those not yet in use.
+    ``torch.manual_seed`` would visit every kind of device, and queue a call for each that is not yet in use.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -25,9 +25,9 @@ def begin_at(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def same_chance(device: torch.device, seed: int = _PUBLIC_SEED) -> Iterator[None]:
-    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had been.
+    """The same random numbers in every pass that is run like this; the caller's own go on as if nothing had happened.
 
-    Those of numpy and of Python as well, from which models draw masks over time.
+    The same holds for those of numpy and of Python, from which models draw masks over time.
     """
     numbers, choices = np.random.get_state(), random.getstate()  # noqa: NPY002 - the state that everybody shares
     try:
@@ -48,7 +48,7 @@ def drawn_so_far(device: torch.device) -> bytes:
 
 
 def elsewhere() -> str:
-    """Where the generators of numpy and of Python stand: who draws from them moves them."""
+    """Where the generators of numpy and of Python stand: whoever draws from them moves them."""
     return f"{random.getstate()} {np.random.get_state()}"  # noqa: NPY002
 
 

@@ -1,4 +1,4 @@
-"""What the check of a model's gradients found, to be kept over the rounds."""
+"""What the check of a model's gradients found, to be kept from round to round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lrdp.training.shapes import Shapes
 class Peaks:
     """Peak bytes by rows: up to the weighted sums, where they grow with the rows, and of the pass as a whole.
 
-    In a few rows the sums' own scratch is the whole's peak and hides how the first grows.
+    With few rows the sums' own scratch makes the peak of the whole, and hides how the first grows.
     """
 
     swept: dict[int, int]
@@ -24,12 +24,13 @@ class Peaks:
 class CheckedGradients:
     """A model and a loss whose per-example gradients were found right, and what a pass over them takes.
 
-    ``subject`` is all that was checked: the very modules, their modes, the loss, the records' form. Not the weights:
-    right gradients are a matter of code, and who chooses the weights must not choose what is found. ``least_meeting``
-    is the fewest examples that are added up together; ``batched`` knows which tensors have a row for each example.
+    ``subject`` is everything that was checked: the very modules, their modes, the loss, the records' form. Not the
+    weights: right gradients are a matter of code, and whoever chooses the weights must not choose what is found.
+    ``least_meeting`` is the fewest examples that are added up together; ``batched`` knows which tensors have a row for
+    each example.
     ``shapes`` are those that every later pass must have inside; none are known where examples run alone.
     ``alone`` says why examples run one after the other, by plain backward passes; empty if they run together.
-    ``probes`` are the public records it was found with, and ``sizes`` the numbers of rows that the same is done with.
+    ``probes`` are the public records it was found with, and ``sizes`` the numbers of rows that were checked as well.
     """
 
     subject: tuple[Any, ...]

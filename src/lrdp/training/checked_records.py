@@ -22,8 +22,8 @@ _ROWS_AT_ONCE = 128
 class CheckedRecords:
     """A data set, a blank record of its form, and why some records, by number, cannot be trained on: they are left out.
 
-    Made by ``check_records`` and kept over the rounds: an error about a record in a later reply would tell of it. They
-    are counted once, those left out included, for the same reason: what is gone when it is drawn is left out, too.
+    Made by ``check_records`` and kept from round to round: an error about a record in a later reply would reveal it.
+    They are counted once, those left out included, for the same reason: what is gone when it is drawn is left out too.
     """
 
     dataset: Dataset
@@ -61,14 +61,14 @@ def check_records(dataset: Dataset, loss: Loss) -> CheckedRecords:
     loss = as_loss(loss)
     if isinstance(dataset, CheckedRecords) and (dataset.loss == loss or not loss.checks):
         return dataset
-    if isinstance(dataset, CheckedRecords):  # for another loss: what was left out stays so
+    if isinstance(dataset, CheckedRecords):  # for another loss: what was left out stays out
         return replace(dataset, loss=loss, left_out={**dataset.left_out, **_left_out(dataset, loss)})
     found = unread_records(dataset, loss)
     return replace(found, left_out=_left_out(found, loss))
 
 
 def records_for(dataset: Dataset, loss: Loss) -> CheckedRecords:
-    """For one update: who brings a bare data set is told of records that the loss refuses.
+    """For one update: whoever brings a bare data set is told of records that the loss refuses.
 
     A loss that cannot check has no say, and nothing is read beforehand: an odd record is left out when it is drawn.
     """

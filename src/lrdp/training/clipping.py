@@ -15,7 +15,7 @@ _BLOCK = 2048
 # A gradient that would have to be shortened by more is given up: its coefficient would come near the smallest floats,
 # which round by any share of themselves.
 _LEAST_COEFFICIENT = 2.0**-100
-# None is lengthened by more: what its factors lose among the smallest floats is lengthened, too (docs/training.md).
+# None is lengthened by more: what its factors lose among the smallest floats is lengthened too (docs/training.md).
 _LARGEST_COEFFICIENT = 2.0**10
 WIDE = torch.float64
 
@@ -56,14 +56,14 @@ def _squared_norm(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FlatClipping:
-    """Shortened to the clip norm where they are longer, and else as they are: min(1, C/‖g‖).
+    """Shortened to the clip norm where they are longer, otherwise left as they are: min(1, C/‖g‖).
 
     >>> FlatClipping().scales(torch.tensor([0.5, 4.0]), 1.0)
     tensor([1.0000, 0.2500])
     """
 
     def scales(self, norms: Tensor, longest: float) -> Tensor:
-        """What gradients of these lengths are multiplied by, each by its own length alone."""
+        """What gradients of these lengths are multiplied by, each according to its own length alone."""
         return (longest / norms).clamp(max=1.0)
 
 
@@ -80,20 +80,20 @@ class AutomaticClipping:
     gamma: float = 0.01
 
     def __post_init__(self) -> None:
-        limits.keep(self, gamma=limits.positive("gamma", self.gamma, "without it a gradient of nothing has no length"))
+        limits.keep(self, gamma=limits.positive("gamma", self.gamma, "without it a zero gradient has no finite scale"))
 
     def scales(self, norms: Tensor, longest: float) -> Tensor:
-        """What gradients of these lengths are multiplied by, each by its own length alone."""
+        """What gradients of these lengths are multiplied by, each according to its own length alone."""
         return longest / (norms + self.gamma)
 
 
 Clipping = FlatClipping | AutomaticClipping
-"""A public choice of what becomes of gradients. Nobody's own: one that looked at all lengths would tie records."""
+"""A public choice of what becomes of gradients. Nobody brings their own: one that saw all lengths would tie records."""
 FLAT: Clipping = FlatClipping()
 
 
 def check_clipping(given: object) -> None:
-    """Refuse what is none of these."""
+    """Refuse what is neither."""
     if type(given) not in (FlatClipping, AutomaticClipping):
         raise InvalidInput(
             f"clipping must be FlatClipping() or AutomaticClipping(gamma=…), got {type(given).__name__}: one that "

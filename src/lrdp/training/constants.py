@@ -24,11 +24,11 @@ class PublicConstants:
     """Chosen without looking at the data, and the same on any neighbouring data set.
 
     ``clip_norm`` is C: the most one example can move the sum. ``first_step`` counts the steps of earlier rounds, for
-    the learning rate's schedule. ``optimiser`` is ours, or makes one of torch's that takes the same steps, as
+    the learning rate's schedule. ``optimiser`` is ours, or makes one of torch's that takes the same steps, such as
     ``functools.partial(torch.optim.SGD, lr=0.1)``. ``forward_dtype`` may be bfloat16; norms, sums and
     weights keep the weights' type. ``clipping`` says what becomes of a gradient by its length. The noised sum is
-    divided by ``normaliser``, or by the mechanism's batch size without one: where clients of different sizes take one
-    and the same, each record counts the same in their average. None of these changes what a step costs.
+    divided by ``normaliser``, or by the mechanism's batch size without one: where clients of different sizes take
+    the same one, each record counts the same in their average. None of these changes what a step costs.
     """
 
     clip_norm: float
@@ -51,7 +51,7 @@ class PublicConstants:
         if not _LEAST_CLIP <= self.clip_norm <= _MOST_CLIP:
             raise InvalidInput(
                 f"clip_norm must lie between {_LEAST_CLIP} and {_MOST_CLIP}, got {self.clip_norm}: what float32 loses "
-                f"near its smallest and largest numbers must be small beside it; scale the loss."
+                f"near its smallest and largest numbers must be small compared with it; scale the loss."
             )
         if self.forward_dtype not in (None, torch.bfloat16):
             raise InvalidInput(f"forward_dtype must be None or torch.bfloat16, got {self.forward_dtype}.")
@@ -72,7 +72,7 @@ class Execution:
     """How to run, without effect on the result: rows at a time or a limit to choose them by, and who watches.
 
     ``announce`` is told the peak before the first step, ``observe`` the end of each. ``memory_limit`` bounds the whole
-    process, e.g. ``"512MB"``; where ``micro_batch`` is given as well, that one decides. With ``read_ahead`` a thread
+    process, e.g. ``"512MB"``; where ``micro_batch`` is given as well, it decides. With ``read_ahead`` a thread
     reads the next rows while these are computed: for data sets that wait for a disk or a network.
 
     >>> Execution(memory_limit="900MB").micro_batch is None
@@ -96,7 +96,7 @@ class Execution:
             raise InvalidInput(f"read_ahead must be True or False, got {self.read_ahead!r}.")
 
     def in_passes(self, rows: int) -> Execution:
-        """The same in no more than so many rows at a time; where there is a memory limit, that one decides."""
+        """The same in no more than ``rows`` rows at a time; where there is only a memory limit, that decides."""
         if self.memory_limit is not None and self.micro_batch is None:
             return self
         return replace(self, micro_batch=min(rows, self.micro_batch or rows))

@@ -1,8 +1,9 @@
-"""Gradients held in little: compared by short digests instead of whole, so that a check needs no copies of the model.
+"""Gradients in short: compared by their digests instead of whole, so that a check needs no copies of the model.
 
-A digest adds up the elements, each times a public normal number of its own, in as many places as it has. It is linear,
-and gradients that differ have digests that do: what is left of a difference D is normal with the length of D's own part
-in that place, so that all of it vanishes below a share s of its length with a chance of at most s for each place hit.
+A digest adds up the elements, each times a public normal number of its own, into ``PLACES`` places. It is linear, and
+gradients that differ have digests that do: in each place, what is left of a difference D is normal, with the length of
+D's part there as its deviation. So the chance that it falls below a share s of that length is at most s for each place
+hit, and all of them must.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Engine:
 
     @property
     def expressed(self) -> tuple[nn.Module, ...]:
-        """The layers that are written anew while the engine runs."""
+        """The layers that are re-expressed while the engine runs."""
         return tuple(self._plan.expressions)
 
     def sweep(self, batch: Batch, rows: int) -> Tape:
@@ -107,7 +107,7 @@ class Engine:
     def flow(self, batch: Batch, rows: int) -> list[Tensor]:
         """The losses, and all gradients that the layers' rules start from, by the very pass that is trained with.
 
-        Nothing is made of them. Private.
+        Nothing is computed from them. Private.
         """
         tape = Tape(rows, self.device)
         losses = self._forward(tape, batch)
@@ -127,7 +127,7 @@ class Engine:
     def backward(self, batch: Batch, weights: Tensor, take: Callable[[str, Tensor], None]) -> None:
         """The gradient of Σ weight_i · loss_i by torch alone, each parameter's taken as soon as it is there. Private.
 
-        What is checkpointed in the old way comes in parts. ``.grad`` is empty meanwhile, and comes back.
+        What is checkpointed in the old way comes in parts. ``.grad`` is empty meanwhile, and is put back.
         """
 
         def arrive(name: str, parameter: Tensor) -> None:
@@ -144,7 +144,7 @@ class Engine:
             with torch.enable_grad():
                 loss = (self.losses(batch, len(weights)) * weights).sum()
             if loss.requires_grad:
-                torch.autograd.backward(loss)  # not grad(), which passes by what is checkpointed in the old way
+                torch.autograd.backward(loss)  # not grad(), which fails with what is checkpointed in the old way
         finally:
             for hook, parameter, gradient in zip(hooks, self.parameters.values(), before, strict=True):
                 hook.remove()
@@ -169,8 +169,8 @@ class Engine:
     def _finite(self, _: nn.Module, args: Any, output: Any) -> Any:  # noqa: ARG002 - a hook's signature
         """The model's output with ones where an example's is not finite; the example is given up.
 
-        Many losses raise for what is not finite, and an error would tell that such a record is there. One is a number,
-        a probability, a rate and a variance, so they take it.
+        Many losses raise for what is not finite, and an error would tell that such a record is there. 1 is a valid
+        number, probability, rate and variance, so they take it.
         """
         if self._tape is None:
             return output
@@ -202,7 +202,7 @@ class Engine:
 
 @contextmanager
 def _running(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """Have ``module`` run another ``forward``; one of its own that it had, beside its class's, comes back."""
+    """Have ``module`` run another ``forward``; one of its own, in place of its class's, is put back afterwards."""
     own = vars(module).get("forward")
     module.forward = forward
     try:
@@ -230,8 +230,8 @@ def check_losses(losses: Any, rows: int) -> None:
         return
     raise InvalidInput(
         f"loss must return one value per example, shape ({rows},), got {tuple(losses.shape)}: an average cannot be "
-        f"taken apart again; use reduction='none', a mean over each example's own dimensions, and squeeze(-1) for "
-        f"squeeze(), which drops a batch of one."
+        f"taken apart again; use reduction='none', a mean over each example's own dimensions, and squeeze(-1) "
+        f"instead of squeeze(), which drops a batch of one."
     )
 
 

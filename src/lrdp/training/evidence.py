@@ -1,4 +1,4 @@
-"""Do the records that a model is tried on prove anything? Of what fails, is flat or not finite nothing is seen."""
+"""Do the records that a model is tried on prove anything? What fails, is flat or is not finite shows nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMED = 8
 
 
 def telling(engine: Engine, task: Task, reader: RecordReader) -> Any:
-    """The first few records that something is seen of: no two alike, all with a gradient that is finite and not zero.
+    """The first few records that show something: no two alike, all with a gradient that is finite and not zero.
 
     Raises:
         InvalidInput: if there are too few because the model or the loss raises.
@@ -44,14 +44,14 @@ def telling(engine: Engine, task: Task, reader: RecordReader) -> Any:
             return _in_one(engine, task, reader, chosen)
     if not chosen and _needs_company(engine, task, reader):
         raise Unsupported(
-            "an example by itself has no gradient, or no loss at all, though some together have: what is learnt from "
-            "one depends on the others of its batch, as in a contrastive loss; compare each with public records."
+            "an example by itself has no gradient, or no loss at all, though several together do: what is learnt from "
+            "one depends on the others in its batch, as in a contrastive loss; compare each with public records."
         )
     raise _too_few(task, reader, seen) if problem is None else _failing(task, reader, problem)
 
 
 def _needs_company(engine: Engine, task: Task, reader: RecordReader) -> bool:
-    """Whether the first records together give a gradient, of which each by itself gives none."""
+    """Whether the first records together give a gradient; each by itself gives none."""
     rows = PROBE_ROWS[-1]
     batch = tree_map(lambda *leaves: torch.cat(leaves), *islice(candidates(task, reader), rows))
     with suppress(Exception):  # it does not run together either
@@ -67,7 +67,7 @@ def _in_one(engine: Engine, task: Task, reader: RecordReader, records: list[Any]
 
 
 def demand_runs(engine: Engine, task: Task, reader: RecordReader, batch: Any) -> None:
-    """Refuse, in a sentence, what does not take these public records."""
+    """Refuse, in a sentence, a model or a loss that does not take these public records."""
     try:
         own = tree_map(torch.clone, batch)  # a model may mark what it is given, as checkpoints do
         engine.losses(as_weights(own, engine.dtype), len(tree_leaves(own)[0]))
@@ -98,7 +98,7 @@ def _failing(task: Task, reader: RecordReader, problem: Exception) -> LrdpError:
 
 
 def _mend(task: Task, reader: RecordReader) -> str:
-    """What usually is amiss: types, or else the numbers themselves."""
+    """What is usually amiss: types, or else the numbers themselves."""
     wide = any(leaf.dtype == torch.float64 for leaf in tree_leaves(reader.blank(1)))
     if wide and all(parameter.dtype == torch.float32 for parameter in task.model.parameters()):
         return "records hold float64 and the weights float32, so turn records into float32, as in x.float()"
@@ -112,8 +112,8 @@ def _too_few(task: Task, reader: RecordReader, seen: list[float]) -> LrdpError:
     kind = "public probes" if task.probes else f"made-up records of the form {reader.form}"
     squares = ", ".join(str(AtMost(one)) for one in seen[:_NAMED])
     return Unsupported(
-        f"{len(seen)} {kind} have gradients of the squared lengths {squares}, and from fewer than {PROBE_ROWS[-1]} "
-        f"different ones that are finite and not zero nothing is seen: pass public records that it learns from, "
+        f"{len(seen)} {kind} have gradients of squared lengths {squares}, and fewer than {PROBE_ROWS[-1]} different "
+        f"ones that are finite and not zero show nothing: pass public records that the model learns from, "
         f"Task(probes=…); nothing was charged."
     )
 

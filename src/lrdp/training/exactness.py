@@ -18,7 +18,7 @@ from lrdp.training.engine import Engine
 from lrdp.training.probes import some_rows
 
 _CLOSE = 1e-9
-_NOTHING = 1e-13  # of the whole gradient: what is zero but for rounding, as the gradient of an attention's key bias
+_NOTHING = 1e-13  # of the whole gradient: zero but for rounding, such as the gradient of an attention's key bias
 _WEIGHTS = (1.0, -0.6, 0.35)
 
 
@@ -29,9 +29,9 @@ def digests_of_each(engine: Engine, batch: Any, rows: int) -> Iterator[Digests]:
 
 
 def disagreement(engine: Engine, batch: Any, rows: Sequence[int]) -> str:
-    """Where the rules and torch differ, for batches of so many ``rows``; empty if they agree.
+    """Where the rules and torch differ, for batches of these numbers of ``rows``; empty if they agree.
 
-    ``engine`` is of a copy in float64. Without chance, examples in a batch are compared with each of them alone; in the
+    ``engine`` runs a copy in float64. Without chance, examples in a batch are compared with each of them alone; in the
     modes that will be trained in, a batch with torch's gradient of the same batch, under the same random numbers.
     """
     try:
@@ -48,10 +48,10 @@ def disagreement(engine: Engine, batch: Any, rows: Sequence[int]) -> str:
 
 
 def why_not(problem: Exception) -> str:
-    """That the rules do not fit a model, as an error shows; but one for lack of memory says nothing of the model."""
+    """Why the rules do not fit a model, from the error; but running out of memory says nothing about the model."""
     if isinstance(problem, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(problem):
         raise OutOfReach(
-            f"the check of the model ran out of memory ({problem}): for some seconds it takes four times what the "
+            f"the check of the model ran out of memory ({problem}): for a few seconds it takes four times what the "
             f"weights take; nothing was charged."
         ) from problem
     kind = "" if isinstance(problem, LrdpError) else f"{type(problem).__name__}: "
@@ -106,7 +106,7 @@ def _weights(engine: Engine, rows: int) -> Tensor:
 
 @contextmanager
 def _expressions_without_chance(engine: Engine) -> Iterator[None]:
-    """Layers that are written anew draw their random numbers in another order than torch's kernels do."""
+    """Re-expressed layers draw their random numbers in another order than torch's kernels do."""
     modes = [(part, part.training) for layer in engine.expressed for part in layer.modules()]
     for part, _ in modes:
         part.training = False

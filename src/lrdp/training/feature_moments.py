@@ -2,7 +2,7 @@
 
 The loss is linear in the weights, so that a record's gradient is its own features, and their squares, whatever the
 weights are. A step of plain SGD from zero therefore leaves the noised mean of a batch in the weights: clipped, noised,
-accounted and in a federation verified like every other step, by the same code. What is made of it later is public.
+accounted and, in a federation, verified like every other step, by the same code. What is made of it later is public.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class FeatureMoments(nn.Module):
     """Two weights for each of ``width`` features: after a step, the noised means of features and of their squares.
 
     Args:
-        reach: public: how long a record's features may be. Longer ones count as if they were about so long.
+        reach: public: how long a record's features may be. Longer ones count as if they were about that long.
         clip_norm: what the policy clips to. A record within reach is not shortened.
     """
 
     def __init__(self, width: int, *, reach: float, clip_norm: float) -> None:
         super().__init__()
         self.width = limits.whole("width", width, 1, "there is at least one feature")
-        self.reach = limits.positive("reach", reach, "features are as long as that at the most")
+        self.reach = limits.positive("reach", reach, "features are at most that long")
         limits.positive("clip_norm", clip_norm, "it bounds what one record can do")
         self.total = nn.Linear(2 * width, 1, bias=False)
         nn.init.zeros_(self.total.weight)
@@ -45,10 +45,10 @@ class FeatureMoments(nn.Module):
         self._most = clip_target(clip_target(clip_norm, torch.float32), torch.float32) / 2**0.5
 
     def forward(self, features: Tensor) -> Tensor:
-        """Less for each record that looks like what is learned, so that going downhill adds its features up."""
+        """Lower the more a record looks like what is learnt, so that going downhill adds its features up."""
         near = features.flatten(1) / self.reach
         if near.shape[1] != self.width:
-            raise InvalidInput(f"records have {near.shape[1]} features, and {self.width} are expected.")
+            raise InvalidInput(f"records have {near.shape[1]} features, but {self.width} are expected.")
         value: Tensor = self.total(-self._most * torch.cat([near, near.square()], 1))
         return value[:, 0]
 
@@ -88,7 +88,7 @@ class Standardised(nn.Module):
 
 @dataclass(frozen=True)
 class FeatureSum(ExampleLoss):
-    """The word of :class:`FeatureMoments` on a record's input; labels are not looked at."""
+    """The output of :class:`FeatureMoments` for a record's input; labels are not looked at."""
 
     @property
     def words(self) -> str:
@@ -101,7 +101,7 @@ class FeatureSum(ExampleLoss):
 def moments_task(model: FeatureMoments, dataset: Dataset, clip_norm: float, steps: int = 1) -> Task:
     """What ``private_update`` trains, in as many steps as the receipt charges, to find a client's own moments.
 
-    Add the update to the weights, and see ``standardised``. With more steps it is the mean of them all, each charged.
+    Add the update to the weights, then call ``standardised``. With more steps it is the mean of them all, each charged.
     In a federation give ``FeatureSum()`` and ``Sgd(lr=1 / steps)`` to the task of one round instead.
     """
     steps = limits.whole("steps", steps, 1, "a mean takes at least one step")

@@ -70,8 +70,8 @@ def cached_features(
 ) -> Features:
     """What ``compute(backbone, batch)`` returns, a row for each record, from ``folder`` if it was kept there.
 
-    It is made anew for another backbone, another ``compute`` by name, another form or number of records, or where one
-    of a few that are looked at is another. In evaluation mode, without chance, in passes of one shape.
+    It is made again for another backbone, a ``compute`` of another name, another form or number of records, or where
+    one of a few records that are looked at has changed. In evaluation mode, without chance, in passes of one shape.
     """
     check_dataset(dataset)
     limits.whole("rows", rows, 1, "a pass has at least one row")

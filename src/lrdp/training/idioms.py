@@ -1,4 +1,4 @@
-"""What was understood of a task, in sentences: for whoever writes it as elsewhere, and asks what became of it."""
+"""How a task was understood, in sentences: for whoever writes it as elsewhere, and asks what became of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lrdp.training.torch_losses import as_loss
 
 
 def understood(task: Task) -> tuple[str, ...]:
-    """How its records, loss, optimiser and parameters are taken; of records, only the form was looked at."""
+    """How its records, loss, optimiser and parameters are taken; only the form of records is looked at."""
     loss = as_loss(task.loss)
     blank = unread_records(task.dataset, loss).blank
     trained = [name for name, parameter in task.model.named_parameters() if parameter.requires_grad]

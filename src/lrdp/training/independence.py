@@ -27,7 +27,7 @@ _HUGE = 1e6  # passes a threshold that no made-up record would
 def hazards(engine: Engine, probes: Probes) -> str:
     """Why one example's random numbers depend on others' values; empty if they do not.
 
-    Rejection draws until it has what it wants, so whoever comes next gets other numbers; alone, each has its own.
+    Rejection sampling draws until a value fits, so the next example gets other numbers; alone, each has its own.
     """
     seen = {_drawn(engine, batch) for row in range(_ROWS) for batch in (probes.batch, *probes.replacing(row))}
     return "" if len(seen) == 1 else "how many random numbers are drawn depends on values in the batch"
@@ -52,7 +52,7 @@ def refuse_mixing(engine: Engine, probes: Probes, close: float) -> None:
 
 def _mixes(engine: Engine, probes: Probes) -> str:
     place = ""
-    with suppress(Exception):  # not every model takes what is no number; that it mixes is known
+    with suppress(Exception):  # not every model takes what is not a number; that it mixes is already known
         place = _where_rows_meet(engine, probes)
     return (
         "an example's loss changes with the other examples of its batch, so no example's gradient is its own"
@@ -76,7 +76,7 @@ def feels_others(engine: Engine, probes: Probes) -> str:
     if place := looks_at_values(partial(_losses, engine, probes.batch)):
         return place
     if _draws_elsewhere(engine, probes.batch):
-        return "it draws random numbers of numpy or of Python, on which anything may hang that was not tried"
+        return "it draws random numbers from numpy or from Python, on which much may depend that was not tried"
     if place := _where_rows_meet(engine, probes):
         return f"something is computed from several examples of a batch ({place})"
     plain = lengths_of(engine, probes.batch, _ROWS)
@@ -98,7 +98,7 @@ def looks_at_values(run: Callable[[], Any]) -> str:
 
 
 def whole_pass(engine: Engine, batch: Any) -> None:
-    """There and back by torch alone: a function may have its own way back."""
+    """Forward and backward by torch alone: a function may have its own backward pass."""
     with torch.enable_grad():
         losses = _losses(engine, batch)
         torch.autograd.grad(losses.sum(), [*engine.parameters.values()], allow_unused=True)
@@ -117,7 +117,7 @@ def _where_rows_meet(engine: Engine, probes: Probes) -> str:
 
 
 def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
-    """Passes in which one row is another."""
+    """Passes in which one row is replaced."""
     own = _only(engine, row)
     for batch in probes.replacing(row):
         yield partial(_marked_flow, engine, batch)
@@ -126,7 +126,7 @@ def _replacing(engine: Engine, probes: Probes, row: int) -> Iterator[Pass]:
 
 
 def _marked_flow(engine: Engine, batch: Any, row: int = _NO_ROW, value: float = 0.0) -> list[Tensor]:
-    """Marked or not, so that the same operations are run."""
+    """With the hooks that mark rows even where none is marked, so that the same operations are run."""
     with marked(engine.model, engine.rows_of(_only(engine, row), batch), value):
         return flow_of(engine, batch, _ROWS)
 

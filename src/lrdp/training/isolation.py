@@ -1,8 +1,9 @@
 """A pass over examples of which some make the model or the loss raise: those are left out, and nobody learns of it.
 
 An error that reached the server would tell that such a record was drawn. Nor may the others be computed in another way
-because of it: whoever chooses the weights could make rounding turn one way into another gradient. So every attempt has
-the same shape, each example stays in its slot, and an example that raises is replaced by a copy of one that does not.
+because of it: whoever chooses the weights could make rounding turn another way into another gradient. So every attempt
+has the same shape, each example stays in its slot, and an example that raises is replaced by a copy of one that does
+not.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _LEFT_OUT = "the model or the loss raised on %d of %d rows, which were left out 
 def tolerant_sweep(engine: Engine, batch: Batch, rows: int) -> tuple[Tape | None, Tensor]:
     """The measured pass, without the examples that raise, and a mark for each of the others; no pass if all raise.
 
-    Guarantees: where nothing raises, exactly ``engine.sweep``. Else an example counts if and only if it can be computed
-    among those before it that count, and copies of one that raises nowhere.
+    Guarantees: where nothing raises, exactly ``engine.sweep``. Otherwise an example counts if and only if it can be
+    computed among those before it that count, and copies of one that raises nowhere.
     """
     attempt = _Attempt(engine, rows)
     tape = attempt.sweep(batch)

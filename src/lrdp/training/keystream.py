@@ -25,7 +25,7 @@ class Keystream:
     pickled or written into a checkpoint, so no draw comes twice.
     """
 
-    _forks: ClassVar[int] = 0  # that lie between the first process and this one: no number comes twice in a family line
+    _forks: ClassVar[int] = 0  # between the first process and this one: no number comes twice in a line of descent
 
     def __init__(self, key: bytes) -> None:
         self._born, self._cipher = Keystream._forks, _cipher(key)
@@ -83,6 +83,6 @@ def _cipher(key: bytes) -> CipherContext:
     return Cipher(AES(key), CTR(bytes(16))).encryptor()
 
 
-# Not by the process's number, which comes again. Counting cannot fail, and no stream needs to be found for it.
+# Not by the process's number, which is used again. Counting cannot fail, and no stream needs to be found for it.
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=Keystream._forked)

@@ -33,10 +33,10 @@ Pass = Callable[[], Sequence[Tensor]]
 
 
 def where_rows_meet(plain: Pass, replaced: Sequence[Iterable[Pass]]) -> str:
-    """The line that computes something from more than one row, as ``model.py line 7``; empty if there is none.
+    """The line that computes something from more than one row, such as ``model.py line 7``; empty if there is none.
 
-    ``replaced`` has for each row the passes that differ from ``plain`` in that row alone. What the results of a pass do
-    not come from may meet as it likes.
+    ``replaced`` has for each row the passes that differ from ``plain`` in that row alone. What does not lead to
+    the results of a pass may meet freely.
     """
     recording: Any = _Recording()
     with recording:
@@ -52,7 +52,7 @@ def where_rows_meet(plain: Pass, replaced: Sequence[Iterable[Pass]]) -> str:
 
 
 def _place(calls: list[_Call], again: Pass) -> str:
-    """Where a pass and an earlier one differ in what has changed already; it may end there, as where rows are gone."""
+    """Where a pass changes what another row has changed already; it may fail from there on, as where rows are gone."""
     comparing: Any = _Comparing(calls)
     try:
         with comparing:
@@ -68,8 +68,8 @@ class _Call:
 
     def __init__(self, kind: Any, given: Any, made: Any) -> None:
         self.kind, self.given, self.made = kind, _tensors(given), _tensors(made)
-        self._shapes = [leaf.shape for leaf in self.made]  # a tensor may be turned in its place later
-        # What nobody wrote yet is whatever was in memory.
+        self._shapes = [leaf.shape for leaf in self.made]  # a tensor may be transposed in place later
+        # What nobody has written yet is whatever was in memory.
         written = kind.overloadpacket not in _UNWRITTEN
         self._values = [leaf.detach().clone() for leaf in self.made] if written else []
         self._compared = [leaf.detach().clone() for leaf in self.given] if _compares(kind) else []
@@ -79,7 +79,7 @@ class _Call:
     def either_way(self, given: Any, made: Any) -> Any:
         """What a comparison makes, the other way round where what is compared has changed.
 
-        On other records or weights it may turn out so. What is no number would end here, unseen.
+        With other records or weights it may turn out that way, and what is not a number would otherwise end here.
         """
         if not self._compared:
             return made
@@ -121,7 +121,7 @@ class _Recording(Watching):  # type: ignore[no-untyped-call]
         return made
 
     def leading_to(self, results: Sequence[Tensor]) -> list[_Call]:
-        """All operations, with values of those only that the results come from."""
+        """All operations, with values only of those that the results come from."""
         wanted = set(map(_memory_of, results))
         for call in reversed(self._calls):
             if wanted.isdisjoint(map(_memory_of, call.made)):
@@ -164,5 +164,5 @@ def _compares(kind: Any) -> bool:
 
 
 def _differs(values: Tensor, before: Tensor) -> Tensor:
-    """Where two results differ; what is no number equals itself."""
+    """Where two results differ; what is not a number equals itself."""
     return (values != before) & ~(values.isnan() & before.isnan())

@@ -13,7 +13,7 @@ from lrdp.errors import InvalidInput, LrdpError
 
 
 def load(name: str, *kinds: type) -> Any:
-    """The model, or other of these kinds, that ``MODULE:NAME`` names or makes; the working directory comes first."""
+    """The model, or one of these kinds, that ``MODULE:NAME`` names or makes; the working directory comes first."""
     module_name, found, attribute = name.partition(":")
     if not (module_name and found and attribute):
         raise InvalidInput(f"a model or a task is named MODULE:NAME, as in 'net:Classifier', got {name!r}.")

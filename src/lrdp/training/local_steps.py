@@ -65,7 +65,7 @@ class LocalSteps:
         return self.ran(steps, randomness).delta
 
     def ran(self, steps: int, randomness: Randomness) -> Ran:
-        """The same, and the optimiser's moments where they go on over the rounds and are finite."""
+        """The same, and the optimiser's moments where they are kept from round to round and are finite."""
         trained, optimiser = self.engine.parameters, self.task.constants.optimiser
         initial = {name: parameter.detach().clone() for name, parameter in trained.items()}
         weights = [parameter.detach() for parameter in trained.values()]
@@ -100,7 +100,7 @@ class LocalSteps:
         return self._summed(map(self.reader.slots, self._parts(draw)), len(draw.slots))
 
     def _parts(self, draw: Draw) -> Iterator[NDArray[np.int64]]:
-        """The slots that are read and computed at a time."""
+        """The slots that are read and computed together."""
         rows = self.memory.micro_batch
         return (draw.slots[start : start + rows] for start in range(0, len(draw.slots), rows))
 
@@ -152,14 +152,14 @@ def _of_size(slots: int, draw: Draw) -> Draw:
 
 
 def _kernel_for(task: Task) -> Callable[[], accelerator.Kernel | None]:
-    """To load the compiled way takes some 40 MB: where every megabyte counts, noise is made by the plain way."""
+    """Loading the compiled way takes about 40 MB: where every megabyte counts, noise is made the plain way."""
     limit = task.execution.memory_limit
     scarce = limit is not None and parse_bytes(limit) < _ROOMY
     return (lambda: None) if scarce else accelerator.kernel
 
 
 def _finite(delta: Tensor) -> Tensor:
-    """Weights may run away, as with a large learning rate. That follows from noised steps alone, and ends no reply."""
+    """Weights may run away, as with a large learning rate. It follows from noised steps alone, and stops no reply."""
     return torch.nan_to_num_(delta, nan=0.0)
 
 
@@ -176,7 +176,7 @@ def prepared(mechanism: SizedGaussian, task: Task) -> Iterator[LocalSteps]:
         task.moments.demand_fit([*engine.parameters.values()], task.constants.optimiser.moments)
     reader = RecordReader(records.dataset, engine.device, records.blank, records.left_out)
     checked = verified(engine, task, reader)
-    # Empty slots hold a public record that the model takes: on zeros it may raise, in every step and for as long.
+    # Empty slots hold a public record that the model takes: on zeros it may raise, which would cost time in every step.
     public = some_rows(checked.probes, slice(0, 1))
     reader = RecordReader(records.dataset, engine.device, public, records.left_out)
     make_ready(engine.device, _kernel_for(task))  # what it loads counts as the process's own memory
@@ -188,7 +188,7 @@ def prepared(mechanism: SizedGaussian, task: Task) -> Iterator[LocalSteps]:
 
 
 def _check_totals(rows: int, dtype: torch.dtype) -> None:
-    """Refuse a step of more rows than can be added up without error, however they are parted."""
+    """Refuse a step of more rows than can be added up closely enough, however they are split."""
     if not can_add_up(rows, rows * additions_of(1, 1), dtype, WIDE):
         raise InvalidInput(
             f"a step of {rows} rows cannot be added up closely enough for weights of type {dtype}: rounding would "
@@ -197,7 +197,7 @@ def _check_totals(rows: int, dtype: torch.dtype) -> None:
 
 
 def _memory(checked: CheckedGradients, rows: int, task: Task, engine: Engine, ahead: int) -> MemoryPlan:
-    """What a step will take; where memory is short, in passes of so many rows that totals need not be wide."""
+    """What a step will take; where memory is short, in passes of a size for which totals need not be wide."""
     given, limit = task.execution.micro_batch, task.execution.memory_limit
     most = min(given or rows, rows)
     room = None if limit is None or given is not None else parse_bytes(limit)

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _aten: Final = torch.ops.aten
-# What turns values into Python's numbers, so into branches, and what has as many rows as there are certain values.
+# What turns values into Python's numbers, and so into branches, and what has a row for each value of some kind.
 _LOOKS: Final = {
     _aten._local_scalar_dense,
     _aten.nonzero,
@@ -31,7 +31,7 @@ _LOOKS: Final = {
     _aten.equal,
 }
 _BY_INDEX: Final = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}
-# Ways out of torch that pass its operations by.
+# Ways out of torch that bypass its operations.
 _LEAVES: Final = {
     Tensor.__array__,
     Tensor.__dlpack__,
@@ -81,7 +81,7 @@ class _Looking(Watching):  # type: ignore[no-untyped-call]
 
 
 class _Leaving(TorchFunctionMode):
-    """In what is none."""
+    """In what is no operation of torch."""
 
     def __init__(self, watching: Watching) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def _looks(kind: Callable[..., Any], args: tuple[Any, ...]) -> bool:
 
 
 def is_view(kind: Any) -> bool:
-    """Whether an operation shows memory that is there already."""
+    """Whether an operation shows memory that already exists."""
     return any(made.alias_info is not None and not made.alias_info.is_write for made in kind._schema.returns)
 
 

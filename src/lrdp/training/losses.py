@@ -1,4 +1,4 @@
-"""Losses by example. Each says what it is: its values, what it asks of a record, what it holds a model's word against.
+"""Losses by example. Each says what it is: its values, what it asks of a record, what it compares an output with.
 
 Whatever a user calls a loss becomes one of these at once (:mod:`lrdp.training.torch_losses`), and nothing asks later
 what kind it is.
@@ -26,11 +26,11 @@ class ExampleLoss(ABC):
     """A loss with one value per example.
 
     ``checks`` says that ``check`` looks at records: then all are read before the first update. A function
-    ``loss(model, batch)`` is enough for a task; this is for a loss that can tell a bad record from a good one, too.
+    ``loss(model, batch)`` is enough for a task; this is for a loss that can also tell a bad record from a good one.
 
     >>> class Tilted(ExampleLoss):
     ...     checks = True
-    ...     words = "the absolute error, above the truth at half the price"
+    ...     words = "the absolute error, at half the price above the truth"
     ...
     ...     def __call__(self, model, batch):
     ...         short = batch[1] - model(batch[0])[:, 0]
@@ -38,7 +38,7 @@ class ExampleLoss(ABC):
     ...
     ...     def check(self, batch):
     ...         if bool((batch[1] < 0).any()):
-    ...             raise InvalidInput("an age must not be negative: at least one record has another.")
+    ...             raise InvalidInput("an age must not be negative: at least one is.")
     >>> import torch
     >>> Tilted()(nn.Identity(), (torch.tensor([[1.0], [2.0]]), torch.tensor([2.0, 0.0])))
     tensor([1., 1.])
@@ -49,7 +49,7 @@ class ExampleLoss(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """What it is, to be told to whoever tries it."""
+        """What it is, in words for whoever tries it."""
 
     @abstractmethod
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
@@ -59,7 +59,7 @@ class ExampleLoss(ABC):
         """Raise if a record cannot be trained on."""
 
     def parts(self, batch: Any) -> Parts:
-        """What the model is called with, and what its word is held against."""
+        """What the model is called with, and what its output is compared with."""
         return parted(batch)
 
     def rows_each(self, batch: Any) -> int:  # noqa: ARG002 - here there is one, whatever they are
@@ -110,7 +110,7 @@ class CrossEntropy(ExampleLoss):
 class NamedCrossEntropy(CrossEntropy):
     """Classification of records that are dicts, with labels 0 to ``classes`` − 1 in the field ``label``.
 
-    All other fields are arguments of the model, by their names. It returns logits, or what has them as ``logits``.
+    All other fields are arguments of the model, by their names. It returns logits, or an object with ``logits``.
 
     >>> NamedCrossEntropy(classes=2, label="diagnosis").words
     'cross-entropy over 2 classes'
@@ -124,7 +124,7 @@ class NamedCrossEntropy(CrossEntropy):
 
 @dataclass(frozen=True)
 class OwnLoss(ExampleLoss):
-    """A user's ``loss(model, batch)``, which is as it is."""
+    """A user's ``loss(model, batch)``, taken as it is."""
 
     given: Loss
 

@@ -1,4 +1,4 @@
-"""Rows that stand out: filled with what is huge or no number, which taints whatever it touches."""
+"""Rows that stand out: filled with what is huge or not a number, which taints whatever it touches."""
 
 from __future__ import annotations
 

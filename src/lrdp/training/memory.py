@@ -76,14 +76,14 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _storages(values: Any) -> list[torch.UntypedStorage]:
-    """Of what has any: a sparse tensor is made of dense ones, which were noted by themselves."""
+    """Of what has any: a sparse tensor is made of dense ones, which were noted on their own."""
     tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
     return [leaf.untyped_storage() for leaf in tensors if leaf.layout is torch.strided]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """What a step will take: ``peak_bytes`` of tensors at most, beside ``baseline_bytes`` the process already has."""
+    """What a step will take: ``peak_bytes`` of tensors at most, on top of ``baseline_bytes`` that the process has."""
 
     micro_batch: int
     peak_bytes: int
@@ -98,7 +98,7 @@ class Footprint:
     per_row: int
 
     def at(self, rows: int) -> int:
-        """The peak of a pass over so many rows."""
+        """The peak of a pass over this many rows."""
         return int((self.fixed + rows * self.per_row) * _SCRATCH)
 
     def most_rows(self, room: int) -> int:

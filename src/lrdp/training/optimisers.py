@@ -1,4 +1,4 @@
-"""Optimisers that are given noisy gradients, and nothing else to see.
+"""Optimisers that see noisy gradients, and nothing else.
 
 An optimiser is a public value. Its moments start at zero in every update, or with ``over_rounds`` go on from where the
 last one left them. Since whatever enters them is already private, they cost no privacy; they stay with the client.
@@ -27,11 +27,11 @@ class Moments:
 
     @property
     def finite(self) -> bool:
-        """Whether anything can be made of them."""
+        """Whether they can be used."""
         return all(bool(torch.isfinite(one).all()) for each in self.kept for one in each)
 
     def copied(self, parameters: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        """Tensors of one's own, where the parameters lie."""
+        """Copies, where the parameters lie."""
         pairs = zip(self.kept, parameters, strict=True)
         return [tuple(one.to(parameter.device, copy=True) for one in each) for each, parameter in pairs]
 
@@ -49,7 +49,7 @@ class Stepper(Protocol):
         """Move one parameter by its noisy gradient, in step ``number`` over all rounds."""
 
     def moments(self) -> Moments:
-        """What it keeps by now; they are its own."""
+        """What it has kept so far: its own tensors, not copies."""
 
 
 class Optimiser(Protocol):
@@ -124,9 +124,9 @@ class _SgdStepper:
 class Adam:
     """Adam, with torch's names and values; ``weight_decay`` is added to the gradient.
 
-    With ``variance_floor`` the second moment is corrected for the noise, arXiv 2304.11208: its known variance is taken
-    off, and of what is left at least so large a share of that variance counts. Without, where noise is larger than the
-    gradients it is all that Adam divides by.
+    With ``variance_floor`` the second moment is corrected for the noise, arXiv 2304.11208: its known variance is
+    subtracted, and what is left counts as at least this share of that variance. Without it, where noise is larger than
+    the gradients, noise is all that Adam divides by.
 
     >>> Adam(lr=1e-3).betas
     (0.9, 0.999)

@@ -22,11 +22,11 @@ class Padded:
     """A data set whose sequences are cut or filled up to ``max_length`` along their first dimension, each by itself.
 
     A record is a mapping, a dataclass, a named tuple or a tuple; what comes out is a dict. ``fill`` names the sequences
-    and what fills each up: of a whole number all are whole, of a fraction all are float32. ``keep`` names the fields to
+    and what fills each up: a whole number makes all whole, a fraction makes all float32. ``keep`` names the fields to
     be taken as they are; all others are left out. ``mask`` is a further field with a 1 for each place of the first
     sequence that is the record's own, unless the record brings one along in ``fill``, or it is None. ``attention`` is
-    the same in truth values of the shape (1, 1, max_length), which attention takes as it is: of a plain mask some
-    models ask whether anything in the batch is filled up, and then examples have to run one by one.
+    the same in truth values of the shape (1, 1, max_length), which attention takes as it is: some models look
+    in a plain mask whether anything in the batch is filled up, and then examples have to run one by one.
 
     Guarantees: what a record becomes depends on that record and on these public values alone.
 

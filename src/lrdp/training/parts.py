@@ -1,4 +1,4 @@
-"""What of a record is the model's to see, and what it should say of it."""
+"""Which part of a record a model sees, and what it should answer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _COLUMN: Final = 2
 
 @dataclass(frozen=True)
 class Parts:
-    """A batch in two: what a model is called with, by place or by name, and the target that is held against it."""
+    """A batch in two: what a model is called with, by place or by name, and the target for its output."""
 
     placed: tuple[Any, ...]
     named: Mapping[str, Any]
     target: Tensor
 
     def output(self, model: nn.Module) -> Tensor:
-        """What the model says; of transformers' outputs the ``logits``. Its numbers have the type of its weights."""
+        """What the model says; of transformers' outputs the ``logits``. It is given numbers of its weights' type."""
         placed, named = fitting((self.placed, dict(self.named)), model)
         said = model(*placed, **named)
         output: Tensor = getattr(said, "logits", said)
@@ -34,7 +34,7 @@ class Parts:
 
 
 def parted(batch: Any, label: str = "") -> Parts:
-    """By the form of the records alone: of a tuple the last is the target, of a dict the field that is called so.
+    """By the form of the records alone: in a tuple the last is the target, in a dict the field that is called so.
 
     A dict's only other field is handed over as it is, and several by their names, as in ``model(input_ids=…,
     attention_mask=…)``.
@@ -46,7 +46,7 @@ def parted(batch: Any, label: str = "") -> Parts:
         field = label or _label_among(batch)
         others = {name: values for name, values in batch.items() if name != field}
         if field not in batch or not others:
-            raise InvalidInput(f"a record needs the field {field!r} and others beside it, and has {_names(batch)}.")
+            raise InvalidInput(f"a record needs the field {field!r} and at least one other, but has {_names(batch)}.")
         one = len(others) == 1 and not label
         return Parts(tuple(others.values()) if one else (), {} if one else others, batch[field])
     if isinstance(batch, tuple | list) and len(batch) > 1:
@@ -72,7 +72,7 @@ def fields_told(parts: Parts, batch: Any) -> tuple[str, ...]:
     label = next(name for name, values in batch.items() if values is parts.target)
     others = ", ".join(name for name in batch if name != label)
     how = "by name" if parts.named else "as it is"
-    return (f"Of a record, {others} goes to the model {how}, and {label} is what its answer is held against.",)
+    return (f"Of a record, {others} goes to the model {how}, and {label} is what its answer is compared with.",)
 
 
 def types_told(model: nn.Module, batch: Any) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def as_classes(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def as_outputs(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """For losses that compare element by element: of one shape and type.
 
-    torch would compare a column with a row all over, each example with all others.
+    torch would spread a column over a row, and compare each example with all others.
     """
     if output.shape == (*target.shape, 1):
         output = output.squeeze(-1)
@@ -118,7 +118,7 @@ def _label_among(batch: Mapping[str, Any]) -> str:
     if len(found) == 1:
         return found[0]
     raise InvalidInput(
-        f"a record must have one field that is called {', '.join(LABELS[:-1])} or {LABELS[-1]}, and has "
+        f"a record must have one field that is called {', '.join(LABELS[:-1])} or {LABELS[-1]}, but has "
         f"{_names(batch)}: rename the target's, or take NamedCrossEntropy(classes=…, label=…)."
     )
 

@@ -23,7 +23,7 @@ _SEEDS = 2**62
 
 @dataclass(frozen=True)
 class Clip:
-    """How gradients are shortened and added up in a step of ``slots`` rows, taken in so many passes."""
+    """How gradients are shortened and added up in a step of ``slots`` rows, taken in ``passes`` passes."""
 
     norm: float
     dtype: torch.dtype

@@ -1,7 +1,7 @@
 """Records and weights to try a model on. All are public: of private records only shapes and types are looked at.
 
-Else whoever chooses the weights could choose them so that a check fails on one certain record, and would learn from the
-refusal that it is there.
+Otherwise whoever chooses the weights could choose them so that a check fails on one certain record, and would learn
+from the refusal that it is there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBERS = (7, -7)
 
 @dataclass(frozen=True)
 class Probes:
-    """As many records as the largest try takes, and others to put in their places."""
+    """As many records as the largest trial takes, and others to put in their places."""
 
     batch: Any
     others: tuple[Any, ...]
@@ -46,7 +46,7 @@ class Probes:
         return Probes(as_weights(self.batch, dtype), tuple(as_weights(other, dtype) for other in self.others))
 
     def where(self, runs: Callable[[Any], bool]) -> Probes:
-        """Without such others as the model does not take, and with larger and smaller numbers where it takes any."""
+        """Without those others that the model does not take, and with larger and smaller numbers where it takes any."""
         numbers = (_with_number(self.batch, number, runs) for number in _NUMBERS)
         further = tuple(other for other in numbers if other is not self.batch)
         return Probes(self.batch, (*filter(runs, self.others), *further))
@@ -62,7 +62,7 @@ def _with_number(batch: Any, number: int, runs: Callable[[Any], bool]) -> Any:
     """``batch`` with ``number`` in the record's first field, if that has whole numbers and the model takes it.
 
     The largest of some zeros and ones is 1, and the least is 0, whichever is replaced. Not in other fields, which are
-    targets: ``ctc_loss`` writes wherever an index points. On a processor only: elsewhere a number that no table has
+    targets: ``ctc_loss`` writes wherever an index points. On a processor only: elsewhere a number that is in no table
     ends the process.
     """
     leaves, form = tree_flatten(batch)
@@ -105,7 +105,7 @@ def candidates(task: Task, reader: RecordReader) -> Iterator[Any]:
 
 
 def made_up(batch: Any, seed: int) -> Any:
-    """Public numbers of the same shapes and types: in [0, 1], where pictures lie, and 0 or 1, labels that all have.
+    """Public numbers of the same shapes and types: in [0, 1], where pictures lie, and 0 or 1, which all labels include.
 
     Rows of whole numbers begin with 1: a mask that hides the first word would hide all that it looks at.
     For even seeds, a record's single numbers are −1 or 1: some losses take nothing else.

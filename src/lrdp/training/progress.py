@@ -1,4 +1,4 @@
-"""Progress: how many of a public number of steps are done, and when the rest will be. Nothing about the data."""
+"""Progress: how many of a public number of steps are done, and when the rest will be done. Nothing about the data."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Read = TypeVar("Read")
 
 @contextmanager
 def in_turn(read: Callable[[Part], Read], parts: Iterable[Part]) -> Iterator[Iterator[Read]]:
-    """What is read of each part, when it is asked for."""
+    """What is read from each part, when it is asked for."""
     yield map(read, parts)
 
 
@@ -30,7 +30,7 @@ def one_ahead(read: Callable[[Part], Read], parts: Iterable[Part]) -> Iterator[I
     """The same, but a thread reads the part after the one that was handed out last; it has ended when the block has.
 
     Guarantees: what is read, its order and its errors are those of ``in_turn``. Random numbers that a data set takes
-    from torch are the thread's own: a model's must not depend on how far the reading is.
+    from torch are the thread's own: a model's must not depend on how far the reading has come.
     """
     thread, chance = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lrdp-reading"), OwnChance()
 

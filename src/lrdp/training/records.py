@@ -25,7 +25,7 @@ _FIRST = 9
 class Dataset(Protocol):
     """Records by number: a map-style data set, as torch and Hugging Face have it.
 
-    A data loader is refused, for it brings its own sampling. With ``__getitems__``, torch's own protocol, several are
+    A data loader is refused: it brings its own sampling. With ``__getitems__``, torch's own protocol, several are
     read at once.
     """
 
@@ -88,13 +88,13 @@ def check_dataset(dataset: Dataset) -> None:
 def blank_record(dataset: Dataset) -> Any:
     """A record of zeros, stacked, in the form that most of the first records have. Shapes and types are public.
 
-    Made once, when a client is set up: of a later look at the records a server could see the outcome.
+    Made once, when a client is set up: a server could see the outcome of a later look at the records.
     """
     found: dict[str, list[Any]] = {}
     problem: BaseException | None = None
     for number in range(min(_FIRST, len(dataset))):
         try:
-            # Brought here, as every record will be: one that lies nowhere cannot be.
+            # Moved here, as every record will be: one on torch's meta device cannot be.
             record = tree_map(lambda leaf: leaf.cpu(), rows_at(dataset, np.array([number])))
             found.setdefault(_form(record), []).append(record)
         except KeyboardInterrupt:
@@ -181,7 +181,7 @@ def rows_at(dataset: Any, numbers: NDArray[np.int64]) -> Any:
 
 
 def _words(problem: BaseException | None) -> str:
-    """Ours name a field; those of others may quote what it holds."""
+    """Our errors name a field; those of others may quote what it holds."""
     return str(problem) if isinstance(problem, InvalidInput) else f"{type(problem).__name__}."
 
 

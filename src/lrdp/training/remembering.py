@@ -1,4 +1,4 @@
-"""Does a pass leave anything behind? What a later one makes of it would be made of records that are not its own."""
+"""Does a pass leave anything behind? A later one would then depend on records that are not its own."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lrdp.training.probes import PROBE_ROWS, Probes, some_rows
 
 _ROWS = PROBE_ROWS[-1]
 _EXTREMES = (1e6, torch.nan)  # what a running maximum keeps, and what any statistic does
-_NOTHING = 1e-4  # of the whole gradient, times what is close: zero but for rounding, as of an attention's key bias
+_NOTHING = 1e-4  # of the whole gradient, times what is close: zero but for rounding, as for an attention's key bias
 _REMEMBERS = (
-    "the same records have another {what} in a later pass: the model or the loss keeps something of the records before "
-    "them, or draws from random numbers of its own; make every pass start anew, and draw from torch's."
+    "the same records have a different {what} in a later pass: the model or the loss keeps something of the records "
+    "before them, or draws random numbers of its own; make every pass start anew, and draw from torch's generators."
 )
 
 
@@ -35,7 +35,7 @@ def weights_and_buffers(model: nn.Module) -> dict[str, str]:
 
 
 def demand_unchanged(model: nn.Module, before: Mapping[str, str]) -> None:
-    """Refuse a model that changes itself as it runs. One that makes a table of its own at first is none."""
+    """Refuse a model that changes itself as it runs. Making a table of its own at first is no change."""
     after = weights_and_buffers(model)
     for name, value in before.items():
         if after.get(name) != value:
@@ -46,7 +46,7 @@ def demand_unchanged(model: nn.Module, before: Mapping[str, str]) -> None:
 
 
 def refuse_memory(engine: Engine, probes: Probes, close: float) -> None:
-    """Refuse a model or a loss to which records matter that were there in an earlier pass, on the way back too."""
+    """Refuse a model or a loss that depends on the records of an earlier pass, in its backward pass too."""
     _refuse_overwriting(engine, probes.batch)
     losses, gradients = _seen(engine, probes.batch, (0, 1))
     for others in _others(probes):
@@ -62,7 +62,7 @@ def refuse_memory(engine: Engine, probes: Probes, close: float) -> None:
 
 
 def _same(found: Mapping[str, Tensor], again: Mapping[str, Tensor], close: float) -> bool:
-    """To the last digits but one: on some devices sums come out in any order."""
+    """But for the last digits: on some devices sums are taken in any order."""
     nothing = _NOTHING * sum(float(one.norm()) ** 2 for one in found.values()) ** 0.5
     return found.keys() == again.keys() and all(
         float((again[name] - one).norm()) <= close * (float(one.norm()) + nothing) for name, one in found.items()

@@ -39,7 +39,7 @@ class StandardisedConv2d(nn.Conv2d):
     """A convolution whose filters have mean 0 and squares that add up to 1, whatever its weights are.
 
     arXiv 1903.10520, with the filters divided by the root of their size as well, so that outputs are about as large as
-    inputs. Its gradients come from the module run again for each example, for it computes its weights first.
+    inputs. Its gradients come from the module run again for each example, because it computes its weights first.
     """
 
     smallest: float = 1e-4
@@ -55,7 +55,7 @@ class StandardisedConv2d(nn.Conv2d):
 def standardise_weights(model: nn.Module) -> nn.Module:
     """A copy of ``model`` with ``StandardisedConv2d`` wherever it had ``Conv2d``, with the same weights to begin with.
 
-    A filter of a single weight stays: less its mean nothing is left of it.
+    A filter of a single weight stays as it is: without its mean nothing is left of it.
 
     >>> type(standardise_weights(nn.Sequential(nn.Conv2d(3, 8, 3)))[0]).__name__
     'StandardisedConv2d'

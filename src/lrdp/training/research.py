@@ -1,4 +1,4 @@
-"""For studies alone: updates without ledger, and randomness that can be repeated.
+"""For studies alone: updates without a ledger, and randomness that can be repeated.
 
 Whoever knows the key of the noise can take it off, so an update made with a seeded key is not private. No room that
 serves real clients imports this module (an import contract), and nothing that is configured or sent reaches it.
@@ -30,7 +30,7 @@ def seeded_randomness(seed: int, client: int, number: int) -> Randomness:
 def unaccounted_private_update(
     mechanism: SizedGaussian, steps: int, task: Task, randomness: Randomness | None = None
 ) -> Update:
-    """The update of so many local steps, without ledger or budget: whoever calls it accounts for every call.
+    """The update of ``steps`` local steps, without a ledger or a budget: whoever calls it accounts for every call.
 
     Guarantees: each step is ``mechanism``. Nothing is charged, so calling it twice costs twice and no one knows.
     Without ``randomness`` it comes from the operating system.

@@ -47,7 +47,7 @@ def clip_target(clip_norm: float, dtype: torch.dtype) -> float:
 
 
 def can_add_up(rows: int, additions: int, weights: torch.dtype, totals: torch.dtype) -> bool:
-    """Whether totals of type ``totals`` can take so many partial sums of ``rows`` clipped gradients in all.
+    """Whether totals of type ``totals`` can take this many partial sums of ``rows`` clipped gradients in all.
 
     Each addition errs by at most u times what was added up so far, which is at most ``rows`` clip norms; twice for the
     cast that may come before it, and twice for the two data sets that are compared.

@@ -23,10 +23,11 @@ EMPTY = -1
 
 @dataclass(frozen=True)
 class Draw:
-    """One step's records by slot; a slot without a record is EMPTY. There are as many slots in every step.
+    """One step's records by slot; a slot without a record is EMPTY. Every step has the same number of slots.
 
-    Guarantees: which slot a record has is uniformly random. So two neighbouring data sets can be drawn from such that
-    all slots but one hold the same records, and rounding, which depends on who stands beside whom, differs there only.
+    Guarantees: which slot a record has is uniformly random. So draws from two neighbouring data sets can be paired such
+    that all slots but one hold the same records, and rounding, which depends on who stands next to whom, differs only
+    there.
     """
 
     slots: NDArray[np.int64]
@@ -76,7 +77,7 @@ class TruncatedPoissonSampler:
     def draw(self, stream: Keystream) -> Draw:
         """A new subset of at most ``cap`` records.
 
-        It reads as much of ``stream`` whatever the cap: with the same stream, two caps differ where one of them cuts.
+        It takes one key from ``stream`` whatever the cap: with the same stream, two caps differ where one of them cuts.
         """
         own, cap = Keystream(stream.key()), self._mechanism.cap
         chosen = bernoulli_subset(self._records, self._mechanism.probability, own)
@@ -118,7 +119,7 @@ def samplers() -> str:
 
 
 def sampler_for(mechanism: Mechanism, records: int) -> Sampler:
-    """The sampler of ``mechanism`` over so many records, or a refusal where they do not fit."""
+    """The sampler of ``mechanism`` over this many records, or a refusal where they do not fit."""
     found = _SAMPLERS.get(type(mechanism))
     if found is None:
         raise Unsupported(f"{mechanism.name} sampling does not train in constant memory here: use {samplers()}.")
@@ -126,7 +127,7 @@ def sampler_for(mechanism: Mechanism, records: int) -> Sampler:
 
 
 def check_room(mechanism: Mechanism, records: int) -> None:
-    """Refuse a data set of so many records that one more or one fewer could not be trained on.
+    """Refuse a data set of a size at which one record more or fewer could not be trained on.
 
     Guarantees: every neighbour of a data set that passes is within the mechanism's domain, so that no refusal can tell
     the two apart. It is for whoever sets a client up, before a server can see anything, and never for a reply.
@@ -136,8 +137,8 @@ def check_room(mechanism: Mechanism, records: int) -> None:
             sampler_for(mechanism, neighbour)
         except InvalidInput as problem:
             raise InvalidInput(
-                f"the data set has {records} records, and with {neighbour} it would be refused, which would tell of "
-                f"that one: {problem}"
+                f"the data set has {records} records, and with {neighbour} it would be refused, which would reveal "
+                f"that one record: {problem}"
             ) from None
 
 

@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 class Shapes:
     """What the layers give out, in order, and how it grows with the rows.
 
-    Two numbers of rows tell how; each dimension is the same for all, or so much more for each row.
+    Two numbers of rows tell how; each dimension is the same for all, or grows by the same amount with each row.
     """
 
     def __init__(self, few: tuple[int, Sequence[Shape]], more: tuple[int, Sequence[Shape]]) -> None:
@@ -26,12 +26,12 @@ class Shapes:
         self._growths = [tuple(b - a for a, b in zip(*pair, strict=True)) for pair in pairs]
 
     def demand(self, rows: int, shapes: Sequence[Shape]) -> None:
-        """Raise if a pass over so many rows had others: whose row is whose is not known then."""
+        """Raise if a pass over this many rows had others: then it is not known which row is whose."""
         if [tuple(shape) for shape in shapes] != self._expected(rows):
             raise Unsupported("a pass has other shapes inside than those that were checked.")
 
     def _expected(self, rows: int) -> list[Shape]:
-        """In whole numbers: some stand for "to the end" and are too large for others."""
+        """In whole numbers: some stand for "to the end", and are too large for floats."""
         more = rows - self._known
         return [
             tuple(size + growth * more // self._between for size, growth in zip(shape, growths, strict=True))

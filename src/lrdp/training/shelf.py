@@ -1,6 +1,6 @@
 """Columns of arrays in a private folder, each set under the key of all that it was made from.
 
-The manifest is written last and names its files, so a set is there whole or not at all, whoever is killed meanwhile.
+The manifest is written last and names its files, so a set is there whole or not at all, even if a process is killed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Shelf:
         return found
 
     def _clear(self, names: list[str]) -> None:
-        """Remove what was there before, and what somebody left behind who was killed."""
+        """Remove what was there before, and what a killed process left behind."""
         for path in (*self._folder.glob("column-*.npy"), *self._folder.glob(".column-*.npy.*")):
             if path.name not in names:
                 path.unlink(missing_ok=True)

@@ -22,12 +22,12 @@ from lrdp.training.shapes import Shapes
 
 _FEW = PROBE_ROWS[-1]
 _PUBLIC_SEED = 19
-_CROWD = 16  # among as many, examples that are shuffled do not all come back to their places by chance
+_CROWD = 16  # among this many, examples that are shuffled do not all return to their places by chance
 _PLAIN = (float, bool, str, torch.dtype)
 
 
 def depends_on_size(engine: Engine, batch: Any, rows: int) -> str:
-    """Why a pass over so many rows is not like those over the few of ``batch``; empty if it is."""
+    """Why a pass over this many rows is not like those over the few of ``batch``; empty if it is."""
     places = torch.arange(rows, device=engine.device) % _FEW
     many = tree_map(lambda leaf: leaf.index_select(0, places), batch)
     try:
@@ -49,7 +49,7 @@ def lengths_of(engine: Engine, batch: Any, rows: int, seed: int = _PUBLIC_SEED) 
 
 
 def flow_of(engine: Engine, batch: Any, rows: int) -> list[Tensor]:
-    """There and back by the very pass that is trained with: rows may meet on the way back alone."""
+    """Forward and backward by the very pass that is trained with: rows may meet in the backward pass alone."""
     with same_chance(engine.device):
         return engine.flow(batch, rows)
 
@@ -69,7 +69,7 @@ def _same_operations(engine: Engine, batch: Any, many: Any, rows: int) -> bool:
 
 
 def _apart(engine: Engine, many: Any, rows: int, seed: int) -> bool:
-    """Whether half of the rows stay as they are when the others are no numbers, and the other way round."""
+    """Whether half of the rows stay as they are when the others are not numbers, and the other way round."""
     source = torch.Generator().manual_seed(seed)
     half = (torch.randperm(rows, generator=source) < rows // 2).to(engine.device)
     plain = lengths_of(engine, many, rows, seed)

@@ -1,6 +1,6 @@
 """The books of one backward pass: which gradient flowed where, and how long each example's share of it is.
 
-Layers register their outputs while the model runs forward. One backward pass then brings each output's gradient by; the
+Layers register their outputs while the model runs forward. One backward pass then delivers each output's gradient; the
 layer's rule turns it into the per-example gradients of its parameters, in a cheap form, and the norm is taken at once.
 """
 
@@ -41,7 +41,7 @@ class Tape:
         self._deferred: list[Callable[[], Iterable[Share]]] = []
 
     def watch(self, output: Tensor, parameters: Sequence[Parameter], emit: Emit) -> None:
-        """Have ``emit`` turn the output's gradient into those of ``parameters``, when it comes by."""
+        """Have ``emit`` turn the output's gradient into those of ``parameters``, when it arrives."""
         if not output.requires_grad:
             return
         self.shapes.append(tuple(output.shape))
@@ -76,7 +76,7 @@ class Tape:
         return shares
 
     def one_row_each(self, values: Tensor) -> Tensor:
-        """``values``, with every example's own row of what is shared by all, such as positions [1, steps].
+        """``values``, with a row for each example where all share one, such as positions [1, steps].
 
         Otherwise the examples' gradients would be added up in the one row before they can be clipped.
         """
@@ -115,14 +115,14 @@ class Tape:
 
         self._waiting = dict.fromkeys(self._waiting, keep)
         self._back_from(losses)
-        # Books and outputs refer to each other, and would stay until somebody looks for such.
+        # Books and outputs refer to each other, and would stay until the garbage collector finds them.
         self._waiting, self._deferred = {}, []
         return arrived
 
     def _back_from(self, losses: Tensor) -> None:
         ends, self._edges = terminals(self._edges), []
         if ends and losses.requires_grad:
-            # From each loss by itself: a sum of all would be something that rows meet in.
+            # From each loss by itself: rows would meet in a sum of all.
             torch.autograd.grad(losses, ends, torch.ones_like(losses), allow_unused=True)
 
     def give_up(self, rows: Tensor) -> None:
@@ -171,7 +171,7 @@ class Tape:
         """Hooks outlive the pass, so what a layer kept for its rule is let go here, as soon as the rule has run."""
         emit = self._waiting.pop(number, None)
         if emit is None:
-            raise Unsupported("gradients come by twice, as where a loss takes some itself.")
+            raise Unsupported("gradients arrive twice, as where a loss takes some itself.")
         with torch.no_grad():
             self._take(emit(gradient))
 

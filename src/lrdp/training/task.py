@@ -21,7 +21,7 @@ from lrdp.training.torch_losses import as_loss
 class Task:
     """``loss(model, batch)`` returns one value per example; ``batch`` holds the data set's records, stacked.
 
-    Or it is one of torch's losses, as ``F.cross_entropy`` or ``nn.MSELoss()``, for records with an input and a target.
+    Or it is one of torch's, such as ``F.cross_entropy`` or ``nn.MSELoss()``, for records with an input and a target.
 
     ``probes`` are three or more *public* records of the same form, for models that do not take made-up ones.
     ``checked`` is what ``check_gradients`` found for the same model, loss and records; without it each update checks.

@@ -36,7 +36,7 @@ def as_tensors(record: Any) -> Any:
     >>> as_tensors({"tokens": [7, 2, 9], "label": 1})
     {'tokens': tensor([7, 2, 9]), 'label': tensor(1)}
     """
-    if isinstance(record, list):  # as torch has it: its fields, as of a tuple
+    if isinstance(record, list):  # as in torch: its items are fields, as a tuple's are
         return [_tensors(value, f"record[{place}]") for place, value in enumerate(record)]
     return _tensors(record, "record")
 
@@ -48,7 +48,7 @@ def _tensors(value: object, where: str) -> Any:
     if hasattr(value, "__array_interface__"):  # as pictures have it
         return _tensors(np.asarray(value), where)
     raise InvalidInput(
-        f"{where} is a {type(value).__name__}, with which no model computes: turn it into numbers, or leave the field "
+        f"{where} is a {type(value).__name__}, which no model computes with: turn it into numbers, or leave the field "
         f"out, as Padded(keep=…) and remove_columns do."
     )
 
@@ -56,7 +56,7 @@ def _tensors(value: object, where: str) -> Any:
 @_tensors.register
 def _(value: str | bytes, where: str) -> Any:  # noqa: ARG001 - what it says is nobody's business
     raise InvalidInput(
-        f"{where} holds text, with which no model computes: tokenise it into a field of numbers, or leave the field "
+        f"{where} holds text, which no model computes with: tokenise it into a field of numbers, or leave the field "
         f"out, as Padded(keep=…) and remove_columns do."
     )
 
@@ -105,14 +105,14 @@ def _(value: list, where: str) -> Any:  # type: ignore[type-arg]  # as above
         return torch.tensor(value)
     except (RuntimeError, TypeError, ValueError):
         raise InvalidInput(
-            f"{where} holds lists that are not all numbers of equal lengths: bring them to a public length first."
+            f"{where} holds lists that are not all of numbers and of equal length: bring them to a public length first."
         ) from None
 
 
 def _of_array(values: NDArray[Any], where: str) -> Tensor:
     if values.dtype.kind in "OSUMmV":
         raise InvalidInput(
-            f"{where} is an array of {values.dtype}, with which no model computes: turn it into numbers, or leave the "
+            f"{where} is an array of {values.dtype}, which no model computes with: turn it into numbers, or leave the "
             f"field out, as Padded(keep=…) and remove_columns do."
         )
     # A copy: arrays may be read-only, or lie backwards in memory.

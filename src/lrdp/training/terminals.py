@@ -8,7 +8,7 @@ from torch.autograd.graph import GradientEdge, Node
 
 
 def terminals(edges: Sequence[GradientEdge]) -> list[GradientEdge]:
-    """Those of ``edges`` from which no other can be reached. Towards them autograd passes all, and no weight."""
+    """Those of ``edges`` from which no other can be reached. On its way to them autograd passes all, and no weight."""
     recorded = {edge.node for edge in edges}
     reaches: dict[Node, bool] = {}
     for edge in edges:

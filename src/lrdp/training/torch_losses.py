@@ -16,7 +16,7 @@ from lrdp.training.losses import ExampleLoss, Loss, OwnLoss
 from lrdp.training.parts import as_classes, as_outputs
 
 Fit = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-# Those that take an output and a target, by how the target has to be.
+# Those that take an output and a target, by what the target has to be.
 _CLASSES: Final = (
     *(nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss, nn.MultiLabelMarginLoss),
     *(functional.cross_entropy, functional.nll_loss, functional.multi_margin_loss, functional.multilabel_margin_loss),
@@ -87,7 +87,7 @@ class OutputLoss(ExampleLoss):
         if any(_kind(self.given) is known for known in _BY_WEIGHT) and _divides_by_labels(settings):
             raise InvalidInput(
                 f"with weight or ignore_index torch divides by the labels of the whole batch, so that one record "
-                f"changes what the others count: {_WRITE}."
+                f"changes how much the others count: {_WRITE}."
             )
 
     @property
@@ -138,7 +138,7 @@ def as_loss(given: Any) -> ExampleLoss:
 
 
 def _kind(given: Any) -> Any:
-    """A function of torch's under its settings, or the class of a module."""
+    """The function of torch's beneath its settings, or the class of a module."""
     if isinstance(given, nn.Module):
         return type(given)
     return _kind(given.func) if isinstance(given, partial) else given

@@ -17,9 +17,9 @@ _KEPT: Final[Mapping[type[optim.Optimizer], tuple[Callable[..., Optimiser], tupl
     optim.AdamW: (AdamW, ("lr", "betas", "eps", "weight_decay")),
 }
 _OFF: Final = ("dampening", "nesterov", "maximize", "amsgrad")
-"""Settings of torch's that change the steps and that ours have not."""
+"""Settings of torch's that change the steps and that ours do not have."""
 _HOW: Final = ("foreach", "differentiable", "fused", "capturable", "params", "decoupled_weight_decay")
-"""Settings that change how steps are computed, or that the class itself says."""
+"""Settings that change how steps are computed, or that the class itself implies."""
 
 
 def as_optimiser(given: Any) -> Optimiser:

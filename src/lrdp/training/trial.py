@@ -1,4 +1,4 @@
-"""A step that nobody pays for, on records that nobody has: what training a task privately takes beside plain SGD."""
+"""A step that nobody pays for, on records that nobody has: what private training takes compared with plain SGD."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Trial:
     """A task that passed the gate; ``alone`` says why its examples run one by one, and is empty if they do not.
 
     Seconds and peak bytes are those of one step, of private training and of plain SGD on the same rows; ``memory`` is
-    what a step was foretold to take.
+    what a step was predicted to take.
     """
 
     rows: int
@@ -45,9 +45,9 @@ class Trial:
 
 
 def trial(task: Task, rows: int) -> Trial:
-    """Check ``task``, then take a step of so many made-up records a few times; nothing is charged or released.
+    """Check ``task``, then take a step of ``rows`` made-up records a few times; nothing is charged or released.
 
-    Of the data set the number of records and the form of the first few are looked at, and nothing else.
+    Only the data set's number of records and the form of the first few are looked at.
     Raises whatever an update would be refused for.
     """
     task = replace(task, dataset=unread_records(task.dataset, task.loss))

@@ -35,7 +35,7 @@ class GroupedByUnit:
 
     A record is ``(rows, weights)``: ``most_rows`` rows, stacked, and what each counts in the unit's mean. A unit with
     fewer has its own rows again in the places that are left, where they count 0; of a unit with more the first
-    ``most_rows`` are taken, in the order of the data set. Rows that are nobody's (``None``, or no number) are one unit
+    ``most_rows`` are taken, in the order of the data set. Rows that are nobody's (``None``, or NaN) are one unit
     together: each by itself could be anybody's second record. Train on it with ``PerUnit(loss)``.
 
     Guarantees: what a record becomes depends on that unit's rows and on ``most_rows`` alone, and two data sets that
@@ -54,8 +54,8 @@ class GroupedByUnit:
         found = list(_keys(units))
         if len(found) != len(dataset):
             raise InvalidInput(
-                f"units must say of each of the {len(dataset)} rows whose it is, got {len(found)} of them: with one "
-                f"row between them, everybody would have another's."
+                f"units must say of each of the {len(dataset)} rows whose it is, got {len(found)} of them: off by one "
+                f"row, everybody would have somebody else's."
             )
         numbers = {key: number for number, key in enumerate(dict.fromkeys(found))}
         owners = np.fromiter((numbers[key] for key in found), dtype=np.int64, count=len(found))
@@ -86,7 +86,7 @@ class GroupedByUnit:
 class PerUnit(ExampleLoss):
     """One loss for each unit of a ``GroupedByUnit``: the mean over its rows of what ``given`` is for a row.
 
-    The model sees rows as ever, those of one unit after those of another.
+    The model sees rows as usual, those of one unit after those of another.
 
     >>> batch = ((torch.tensor([[[1.0], [3.0]]]), torch.tensor([[0.0, 0.0]])), torch.tensor([[0.5, 0.5]]))
     >>> PerUnit(nn.functional.mse_loss)(nn.Identity(), batch)
@@ -142,7 +142,7 @@ def _row_by_row(batch: Any) -> Any:
 
 
 def _keys(units: Iterable[Any]) -> Iterable[Hashable]:
-    """Each row's owner as a plain value: tensors and arrays are told apart by who they are, not by what they hold."""
+    """Each row's owner as a plain value: tensors and arrays are told apart by identity, not by what they hold."""
     listed: Any = units.tolist() if hasattr(units, "tolist") else units
     return map(_key, listed)
 
@@ -152,7 +152,7 @@ def _key(given: Any) -> Hashable:
     try:
         if one is None or bool(one != one):
             return _NOBODY
-    except (TypeError, ValueError):  # pandas' NA does not know whether it is itself
+    except (TypeError, ValueError):  # pandas' NA does not know whether it equals itself
         return _NOBODY
     if isinstance(one, tuple):
         return tuple(map(_key, one))

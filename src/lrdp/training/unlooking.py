@@ -1,7 +1,8 @@
 """Passes that are told not to look at values, as if a compiler traced them.
 
-Public models look where it saves a little, as at a mask that hides nothing, and know that a compiler cannot follow.
-Told so, they do for every batch what they do for any. It is a request and no promise: the gate looks itself.
+Public models look where it saves a little, such as at a mask that hides nothing, but not while a compiler traces them,
+which could not follow. Told that one does, they do the same for every batch. It is a request and no promise: the gate
+checks for itself.
 """
 
 from __future__ import annotations

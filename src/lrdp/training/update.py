@@ -25,7 +25,7 @@ class Update:
     """The difference that ``steps`` private steps made to the trained weights, by name. All that may be sent.
 
     ``moments`` are the optimiser's, for the next update of the same client, where it has ``over_rounds``: they are made
-    of noised gradients alone, and stay.
+    of noised gradients alone, and stay with the client.
     """
 
     delta: Mapping[str, Tensor]
@@ -69,7 +69,7 @@ def memory_plan(mechanism: SizedGaussian, task: Task) -> MemoryPlan:
 
 
 def check_gradients(mechanism: Mechanism, task: Task) -> CheckedGradients:
-    """Refuse now whatever an update would be refused for; kept as ``Task.checked``, the result saves the search."""
+    """Refuse now whatever an update would be refused for; kept as ``Task.checked``, the result saves the check."""
     with prepared(sized(mechanism), task) as ready:
         return ready.checked
 

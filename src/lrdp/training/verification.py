@@ -1,7 +1,7 @@
 """One gate for every model: what passes it has exact per-example gradients, for all weights and all records.
 
 Tried on public records and stirred weights, so that the outcome is a matter of code and holds for later rounds too. An
-example must not feel the others beside it; else the model is refused. The layers' rules are used where they agree with
+example must not feel the others beside it, or the model is refused. The layers' rules are used where they agree with
 torch's own gradients in float64, parameter by parameter, and where nothing computed for one row depends on other
 rows, to the last bit. Everything else runs example by example, by plain backward passes, which is exact by itself.
 """
@@ -69,7 +69,7 @@ def verified(engine: Engine, task: Task, reader: RecordReader) -> CheckedGradien
 
 
 def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int]) -> CheckedGradients:
-    """``checked``, if passes over so many rows do what the checked ones did; or else that examples run alone."""
+    """``checked``, if passes over these numbers of rows do what the checked ones did; else with ``alone`` set."""
     for rows in sizes:
         if checked.alone or rows in checked.sizes:
             continue
@@ -81,7 +81,7 @@ def verified_at(engine: Engine, checked: CheckedGradients, sizes: Collection[int
 
 
 def _subject(engine: Engine, task: Task, reader: RecordReader) -> tuple[Any, ...]:
-    """All that decides how gradients come about but the weights: the modules, their modes, the records' shapes."""
+    """What decides how gradients come about, apart from the weights: the modules, their modes, the records' shapes."""
     modules = tuple((module, module.training) for module in task.model.modules())
     trained = tuple((name, parameter.dtype) for name, parameter in engine.parameters.items())
     return modules, trained, engine.forward_dtype, task.loss, reader.form
@@ -147,7 +147,7 @@ def _why_tied(engine: Engine, tried: Probes) -> str:
 
 
 def _runs(engine: Engine, batch: Any) -> bool:
-    """Whether the model takes these records; it does take the first ones in other places."""
+    """Whether the model takes these records; it always takes the first ones in other places."""
     try:
         engine.losses(as_weights(batch, engine.dtype), _MOST)
     except Exception:  # noqa: BLE001 - as there

@@ -26,8 +26,8 @@ class Augmented:
     whenever a record is read.
 
     Guarantees: a view depends on its record and on chance that is independent of all data, so a record is clipped as
-    one and accounted as before. ``seeds`` is for studies: of the next seed nothing may depend on a record, nor on its
-    number, which is another one where somebody else is missing.
+    one and accounted as before. ``seeds`` is for studies: the next seed must depend neither on a record nor on its
+    number, which changes where somebody else is missing.
 
     >>> jittered = Augmented(
     ...     [(torch.zeros(2), 1)],
@@ -48,7 +48,7 @@ class Augmented:
         seeds: Callable[[], int] = _FRESH,
     ) -> None:
         check_dataset(dataset)
-        self.views = limits.whole("views", views, 1, "of no view nothing is learnt")
+        self.views = limits.whole("views", views, 1, "without a view nothing is learnt")
         self._dataset, self._augment, self._seeds = dataset, augment, seeds
 
     def __len__(self) -> int:

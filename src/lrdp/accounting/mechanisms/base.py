@@ -14,7 +14,7 @@ from lrdp.errors import InvalidInput, Unsupported
 
 CLIP_HEADROOM: Final = {"float32": 2.0**-7, "float64": 2.0**-16}
 """The share of the clip norm that is kept free for rounding, by the type of the weights: what training clips to, and
-what a statement says of it."""
+what a statement says about it."""
 _NOISE = (1e-6, 1e9)
 
 
@@ -26,14 +26,14 @@ class Adjacency(Enum):
 
 
 class Side(Enum):
-    """Where a number may lie from what a policy states, without costing more."""
+    """On which side of what a policy states a number may lie without costing more."""
 
     ABOVE = "at least"
     BELOW = "at most"
     SAME = "exactly"
 
     def keeps(self, asked: float, stated: float) -> bool:
-        """Whether it does; what is not a number never does."""
+        """Whether ``asked`` lies on this side of ``stated``; what is not a number never does."""
         return bool(_COMPARE[self](asked, stated))
 
 
@@ -41,7 +41,7 @@ _COMPARE: Final = {Side.ABOVE: operator.ge, Side.BELOW: operator.le, Side.SAME: 
 
 
 class Bound(NamedTuple):
-    """The key under which a policy states a field, the side of it on which a request may be, and why: its comment."""
+    """The key under which a policy states a field, the side of it on which a request may lie, and a comment: why."""
 
     key: str
     side: Side
@@ -52,7 +52,7 @@ class Bound(NamedTuple):
 class Displacement:
     """With probability at most ``batch_size / dataset_size`` one record moves the sum, by at most two clip norms.
 
-    The loosest thing to say of a step, and so what can be said of many kinds. Equal sizes: the record always does.
+    The loosest thing to say about a step, so it can be said about many kinds. Equal sizes: the record always does.
     """
 
     batch_size: int
@@ -68,7 +68,7 @@ class Mechanism:
     anything is another mechanism. Derive new ones from this class, and prove their pair.
 
     ``numbers`` are its fields and their types. ``bounds`` say for each of them what a policy allows around the step
-    that it states; where there are none, no policy may name this kind. ``about`` is what a policy says of the kind.
+    that it states; where there are none, no policy may name this kind. ``about`` is what a policy says about the kind.
     """
 
     name: ClassVar[str]
@@ -88,13 +88,13 @@ class Mechanism:
 
     def __post_init__(self) -> None:
         noise = limits.positive("noise_multiplier", self.noise_multiplier, "noise is what hides a record")
-        limits.between("noise_multiplier", noise, *_NOISE, "beyond, doubles do not resolve its cost")
+        limits.between("noise_multiplier", noise, *_NOISE, "beyond these, doubles do not resolve its cost")
         limits.keep(self, noise_multiplier=noise)
 
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
         """The pair that bounds this step for the given neighbours."""
         limits.made_by("adjacency", adjacency, Adjacency)
-        raise Unsupported(f"{type(self).__name__} has no cost: no pair is given that would dominate it.")
+        raise Unsupported(f"{type(self).__name__} has no cost: it gives no pair that dominates it.")
 
     def group_pair(self, adjacency: Adjacency, rows: int) -> DominatingPair:
         """The pair that bounds this step for a person with at most ``rows`` rows, all added, removed or replaced.
@@ -135,5 +135,5 @@ class Mechanism:
         return next((field for field, keeps in zip(self.bounds, kept, strict=True) if not keeps), None)
 
     def displacement(self) -> Displacement:
-        """What of this step can be compared with every other kind; refused where nothing is proved."""
+        """What can be compared with a step of any other kind; refused where nothing is proved."""
         raise Unsupported(f"{type(self).__name__} cannot be compared with other kinds: no bound is proved for it.")

@@ -1,7 +1,7 @@
 """How a cap cuts Poisson batches: what can be said of every data set of at most a given size.
 
 Of n records each is drawn with probability p. With K of the *others* drawn, a record enters freely where K < cap; where
-K ≥ cap it takes another's place with probability p·cap/(K+1), and which records were kept tells nothing of K.
+K ≥ cap it takes another's place with probability p·cap/(K+1), and which records were kept tells nothing about K.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def filled(others: int, places: int, probability: float) -> float:
 
 
 def reached(sizes: Indices, probability: float, cap: int) -> FloatArray:
-    """τ: how likely the others alone fill the cap, P(Binomial(size - 1, p) ≥ cap), rounded up; sizes are above cap."""
+    """τ: the chance that the others alone fill the cap, P(Binomial(size - 1, p) ≥ cap), rounded up; for sizes > cap."""
     chances = betainc(cap, sizes - cap, probability)
     return np.minimum(np.maximum(chances, _LEAST) * _ROUND_UP, 1.0)
 
 
 def swapped(sizes: Indices, probability: float, cap: int) -> FloatArray:
-    """q̄: how likely the record displaces another where they do, rounded up.
+    """q̄: how likely the record is to displace another where they do, rounded up.
 
     The mean of p·cap/(K+1) over K ≥ cap is (cap/size)·P(Binomial(size, p) > cap)/P(Binomial(size - 1, p) ≥ cap).
     """
@@ -54,7 +54,7 @@ def swapped(sizes: Indices, probability: float, cap: int) -> FloatArray:
     beyond, full = betainc(cap + 1, sizes - cap, probability), betainc(cap, sizes - cap, probability)
     with np.errstate(divide="ignore", invalid="ignore"):
         swaps = cap / sizes * (beyond / full) * _ROUND_UP**3
-    # What has lost digits, or all of them, says nothing: a record that a full batch meets is drawn with p at the most.
+    # What has lost some or all of its digits says nothing: a record that meets a full batch has a chance of at most p.
     return np.where(beyond > _LEAST, np.minimum(swaps, most), most)
 
 
@@ -69,7 +69,7 @@ def cuts(largest: int, probability: float, cap: int) -> Cuts:
         return Cuts(swaps=(), weights=((1.0,),))
     last = largest - _offsets(largest - cap - 1)
     first = np.append(last[1:] + 1, cap + 1)
-    first[0] = largest  # what is usually the worst is told exactly
+    first[0] = largest  # what is usually the worst is computed exactly
     chances, swaps = reached(last, probability, cap), swapped(first, probability, cap)
     knots = np.unique(swaps.min() * (swaps.max() / swaps.min()) ** _KNOTS)
     knots[0], knots[-1] = swaps.min(), swaps.max()

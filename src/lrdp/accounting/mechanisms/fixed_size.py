@@ -31,11 +31,11 @@ class FixedSizeGaussian(SampledGaussian):
     bounds: ClassVar[Mapping[str, Bound]] = {
         "noise_multiplier": Bound("min_noise_multiplier", Side.ABOVE),
         "batch_size": Bound("batch_size", Side.BELOW, "The largest batch. Smaller ones cost less."),
-        # Counted as smaller, a record is drawn more often, and costs more.
+        # With a smaller one stated, a record counts as drawn more often, and costs more.
         "dataset_size": Bound(
             "min_dataset_size",
             Side.SAME,
-            "There are at least so many records, a public lower bound: what is charged depends on it, never on the "
+            "There are at least this many records, a public lower bound: what is charged depends on it, never on the "
             "true number. "
             "State one that leaves a record to spare: whether training starts must not depend on a single record.",
         ),

@@ -18,7 +18,7 @@ class FullBatchGaussian(SizedGaussian):
     """All records in every step, padded to ``dataset_size`` rows of which the empty ones weigh nothing.
 
     Nobody is drawn, so nobody is displaced: no amplification, and no factor 2. Rows, time and the normaliser follow
-    from the public bound. Some hundred records, or very few passes, are what it is for.
+    from the public bound. It is for a few hundred records, or for very few passes.
 
     >>> FullBatchGaussian(dataset_size=300, noise_multiplier=15.0).noise_on_mean
     0.05
@@ -34,11 +34,11 @@ class FullBatchGaussian(SizedGaussian):
     )
     bounds: ClassVar[Mapping[str, Bound]] = {
         "noise_multiplier": Bound("min_noise_multiplier", Side.ABOVE),
-        # A smaller one might have no room for a record, and training would tell.
+        # A smaller one might have no room for a record, and training would show it.
         "dataset_size": Bound(
             "max_dataset_size",
             Side.SAME,
-            "There are at most so many records, a public upper bound that sums are divided by: rows and noise depend "
+            "There are at most this many records, a public upper bound that sums are divided by: rows and noise depend "
             "on it, never on the true number. State one that leaves a record to spare: whether training starts must "
             "not depend on a single record.",
         ),

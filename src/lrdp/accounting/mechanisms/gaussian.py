@@ -14,7 +14,7 @@ from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
 class Gaussian(Mechanism):
     """The whole data set in every step, whatever its size: the plain Gaussian mechanism.
 
-    It says what a step costs, and not in how many rows it is computed: to train, take :class:`FullBatchGaussian`.
+    It says what a step costs, not in how many rows it is computed: to train, take :class:`FullBatchGaussian`.
     """
 
     name: ClassVar[str] = "gaussian"

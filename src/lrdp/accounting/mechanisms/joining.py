@@ -15,10 +15,10 @@ from lrdp.errors import InvalidInput
 def costliest_of(steps: Iterable[Mechanism]) -> Mechanism:
     """A step that costs at least as much as each of these, at every order and to every test.
 
-    Guarantees: its pair dominates each of theirs under every adjacency that both have a pair for, so also a mixture of
-    them; the one whose ε is largest need not. A fixed-size step with the largest probability and the least noise does:
-    a record that enters always moves the sum by two clip norms. Where some step reads the whole data set it is the
-    plain Gaussian with half the noise.
+    Guarantees: its pair dominates each of theirs, and so any mixture of them, under every adjacency that both have a
+    pair for; the one whose ε is largest need not. A fixed-size step with the largest probability and the least noise
+    does: a record that enters always moves the sum by two clip norms. Where some step reads the whole data set it is
+    the plain Gaussian with half the noise.
 
     Raises:
         Unsupported: where no such step is proved for one of them.

@@ -8,7 +8,7 @@ from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import Unsupported
 
 _LEAST_LOG_WEIGHT = -50.0  # rarer than 2e-22: far below the rounding that a loss distribution charges to δ anyway
-_LEAST_REST = 1e-6  # of no row drawn: doubles hold the rest of 1 to ten digits
+_LEAST_REST = 1e-6  # of the chance that no row is drawn: above it, doubles hold what is left of 1 to ten digits
 _ROUND_UP = 1 + 1e-12  # above the error of a product of a few thousand factors
 
 
@@ -39,7 +39,7 @@ def among_draws(rows: int, probability: float) -> tuple[float, ...]:
 
 
 def _kept(log_weights: FloatArray, log_rest: float) -> tuple[float, ...]:
-    """The weights up to the last that counts; rounded up, at the expense of no row at all."""
+    """The weights up to the last that counts; rounded up, at the expense of the weight for no row at all."""
     if not log_rest > np.log(_LEAST_REST):
         raise Unsupported(
             f"a group of {len(log_weights)} rows or more has one in nearly every batch: no pair is resolved for it."

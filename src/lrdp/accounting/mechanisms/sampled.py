@@ -31,7 +31,7 @@ class SampledGaussian(SizedGaussian):
 
     @classmethod
     def batch_sizes(cls, sizes: PublicSizes) -> range:
-        """As many records as rows; where those are free, any number that leaves one out."""
+        """As many records as rows; where rows are not given, any number that leaves a record out."""
         return range(1, sizes.dataset_size) if sizes.rows is None else range(sizes.rows, sizes.rows + 1)
 
     @classmethod
@@ -46,7 +46,7 @@ class SampledGaussian(SizedGaussian):
 
     @property
     def normaliser(self) -> int:
-        """The batch size, or what is expected of it."""
+        """The batch size, or its expected value."""
         return self.batch_size
 
     @property

@@ -26,7 +26,7 @@ class SizedGaussian(Mechanism):
     """One private step, with a public bound on the number of records that it is taken on.
 
     What a step holds in memory and what its sum is divided by follow from this value alone, never from the records.
-    ``drawing`` and ``batch_sizes`` make steps of a kind for a plan: whatever else a kind has, it chooses itself.
+    ``drawing`` and ``batch_sizes`` make steps of a kind for a plan: a kind chooses its other numbers itself.
     """
 
     numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {**Mechanism.numbers, "dataset_size": int}
@@ -58,8 +58,8 @@ class SizedGaussian(Mechanism):
         return self.noise_multiplier / self.normaliser
 
     @classmethod
-    def batch_sizes(cls, sizes: PublicSizes) -> range:  # noqa: ARG003 - for those that say more
-        """How many records a step of this kind may expect, to choose from: none where it cannot be planned with."""
+    def batch_sizes(cls, sizes: PublicSizes) -> range:  # noqa: ARG003 - subclasses read it
+        """The numbers of records a step may expect, for a plan to choose from; none where it cannot be planned."""
         return range(0)
 
     @classmethod

@@ -34,7 +34,7 @@ class TruncatedPoissonGaussian(SampledGaussian):
     name: ClassVar[str] = "truncated-poisson"
     numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {**SampledGaussian.numbers, "cap": int}
     about: ClassVar[str] = (
-        "Every record is drawn by chance, batches are cut at cap and padded to it: memory is constant. "
+        "Every record is drawn by chance; batches are cut at cap and padded to it: memory is constant. "
         '"fixed-size" has no cap, and min_dataset_size in place of max_dataset_size.'
     )
     bounds: ClassVar[Mapping[str, Bound]] = {
@@ -44,14 +44,14 @@ class TruncatedPoissonGaussian(SampledGaussian):
         "cap": Bound(
             "cap",
             Side.SAME,
-            "The rows of every batch, padding among them. A request must name exactly this one: a smaller cap costs "
+            "The rows of every batch, padding included. A request must name exactly this one: a smaller cap costs "
             "more.",
         ),
         "dataset_size": Bound(
             "max_dataset_size",
             Side.SAME,
-            "There are at most so many records, a public upper bound: what is charged depends on it, never on the true "
-            "number. "
+            "There are at most this many records, a public upper bound: what is charged depends on it, never on the "
+            "true number. "
             "State one that leaves a record to spare: whether training starts must not depend on a single record.",
         ),
     }
@@ -92,11 +92,11 @@ class TruncatedPoissonGaussian(SampledGaussian):
 
     @property
     def cut_probability(self) -> float:
-        """How likely the *other* records alone fill the cap: P(Binomial(dataset_size - 1, q) ≥ cap), rounded up."""
+        """The chance that the *others* alone fill the cap: P(Binomial(dataset_size - 1, q) ≥ cap), rounded up."""
         return filled(self.dataset_size - 1, self.cap, self.probability)
 
     def dominating_pair(self, adjacency: Adjacency) -> DominatingPair:
-        """Below the cap a record enters freely (σ); at the cap it displaces another (σ/2), less likely than q."""
+        """Below the cap a record enters freely (σ); at the cap it displaces another (σ/2), with a chance below q."""
         self._refuse_replace_one(adjacency)
         found = cuts(self.dataset_size, self.probability, self.cap)
         free = GaussianMixturePair(weights=(self.probability,), deviation=self.noise_multiplier)

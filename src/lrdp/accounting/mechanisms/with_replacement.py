@@ -20,7 +20,7 @@ _LEAST_LOG_WEIGHT = -50.0  # rarer than 2e-22: far below the rounding that a los
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSizeWithReplacementGaussian(SampledGaussian):
-    """``batch_size`` independent uniform draws: a record may come several times.
+    """``batch_size`` independent uniform draws: a record may be drawn several times.
 
     Guarantees: hold for every data set of *at least* ``dataset_size`` records, the larger neighbour counted.
     """

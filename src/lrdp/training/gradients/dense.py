@@ -15,7 +15,7 @@ from lrdp.training.rounding import Meeting, meeting
 
 @dataclass(frozen=True)
 class Dense:
-    """``values`` is [rows, elements], and nobody else's: what is measured is what is added."""
+    """``values`` is [rows, elements], and nobody else holds it: what is measured is what is added."""
 
     values: Tensor
 
@@ -54,7 +54,7 @@ class MultipliedOut:
         return meeting(1, self.dtype)
 
     def add_to(self, total: Tensor, weights: Tensor) -> None:
-        """What comes out longer than it was measured has no weight: a kernel need not repeat itself to the bit."""
+        """What comes out longer than it was measured gets no weight: a kernel need not repeat itself to the bit."""
         for part in chunks(len(self.squares), self.bytes_each, self.meeting.rows):
             rows = self.source.rows(part)
             add_rows(total, rows, weights[part] * (row_squares(rows) <= self.squares[part]))

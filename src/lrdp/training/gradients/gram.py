@@ -14,10 +14,10 @@ from lrdp.training.rounding import inflation, unit
 def lengths(grams: Iterable[tuple[Tensor, Tensor]], products: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Squares and reaches, as in ``Measured``, from pairs of Gram matrices [some rows, terms, terms].
 
-    ``products`` says how many products each of the matrices' elements adds up. What is needed of a pair is taken before
-    the next is asked for, so all may come in the same two buffers; ``left`` is overwritten.
+    ``products`` says how many products each of the matrices' elements adds up. What is needed from a pair is taken
+    before the next is asked for, so all may come in the same two buffers; ``left`` is overwritten.
 
-    Guarantees: never below the truth, also where terms cancel, where products underflow or denormals are flushed
+    Guarantees: never below the truth, even where terms cancel, products underflow or denormals are flushed
     (docs/training.md). A computed square may well lie below zero: it counts as zero, and the allowance is added.
     """
     found = [_taken(left, right) for left, right in grams]

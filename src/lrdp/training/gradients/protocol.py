@@ -12,7 +12,7 @@ from lrdp.training.rounding import Meeting
 
 TRANSIENT_BYTES = 8 << 20  # what one operation may hold for a moment, beyond its result
 _WEIGHTED_BYTES = 2 << 20  # the same for weighted sums: little enough to stay in a processor's cache
-PRODUCT_BYTES = 1 << 20  # the same for products of factors, beside which lie both factors
+PRODUCT_BYTES = 1 << 20  # the same for products of factors, which share the cache with both factors
 CACHED_BYTES = 1 << 19  # the same for Gram matrices, which are written once and read four times
 KEPT_BYTES = 16 << 20  # per-example gradients of one parameter up to this size are kept for the weighted sum
 
@@ -27,7 +27,7 @@ class Kept(Protocol):
     def add_to(self, total: Tensor, weights: Tensor) -> None:
         """Add Σ weight_i · gradient_i to ``total``, the examples of a meeting first, and then the meetings.
 
-        Zero times infinity is not zero: an example without weight is taken out, and at the same cost if there is none.
+        Zero times infinity is not zero: an example without weight is taken out, at the same cost if there is none.
         """
 
 
@@ -55,7 +55,7 @@ class Gradient(Protocol):
 
 
 def live(values: Tensor, weights: Tensor) -> Tensor:
-    """``values``, which are nobody else's, overwritten with zeros in the rows of weight 0."""
+    """``values``, which nobody else holds, overwritten with zeros in the rows of weight 0."""
     return values.index_fill_(0, (weights == 0).nonzero()[:, 0], 0.0)
 
 

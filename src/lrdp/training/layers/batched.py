@@ -1,4 +1,4 @@
-"""Which tensors have rows for each example: what only happens to be as long as the batch is found out by another."""
+"""Which tensors have rows for each example: one that only happens to be as long as a batch is found out by another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Batched:
         """How many rows for each of ``rows`` examples each of the leaves at ``place`` had in every batch so far.
 
         It is 0 for what has none, or another number of them in a batch of another size. Leaves of another form, such as
-        a first state that is none, are another place. Of what was never learnt nothing is known.
+        a first state that is None, are another place. Nothing is known of what was never learnt.
         """
         tensors = tuple(isinstance(leaf, Tensor) for leaf in leaves)
         now = tuple(_rows_each(leaf, rows) if tensor else 0 for leaf, tensor in zip(leaves, tensors, strict=True))

@@ -33,7 +33,7 @@ class Again:
     """A module's call that can be repeated for some of its rows, with its own raw parameters as an argument.
 
     ``names`` has every name of each of them: a tied one has several, of which ``own`` knows the first. ``split`` says
-    which of the leaves are parted by example, [examples, rows of each, …], as the cotangents are.
+    which of the leaves are split by example, [examples, rows of each, …], as the cotangents are.
     """
 
     module: nn.Module
@@ -53,7 +53,7 @@ class Again:
         return [outputs[place] for place in self.cotangents]
 
     def some(self, chosen: slice | int) -> list[Any]:
-        """The arguments of some examples, or of one as it is called with."""
+        """The arguments of some examples, or of one, as the module is called with them."""
         return [leaf[chosen] if split else leaf for leaf, split in zip(self.leaves, self.split, strict=True)]
 
     def each(self, chosen: slice) -> dict[str, Tensor]:
@@ -125,7 +125,7 @@ class Fallback:
         self._batched = batched
 
     def watch(self, call: Call) -> Any:
-        """Keep the arguments, and give out the outputs, with a row for each example of what all share."""
+        """Keep the arguments, and return the outputs, with a row for each example where all share one."""
         _refuse_dropout(call.module)
         own = {name: p for name, p in call.module.named_parameters(recurse=False) if p.requires_grad}
         names = _all_names(call.module, own)
@@ -136,7 +136,7 @@ class Fallback:
         leading = [place for place, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad]
         for place in leading:
             output = call.tape.one_row_each(outputs[place])
-            # One output may come from another, as a cell's states: a copy gets none of what reaches it from there.
+            # One output may come from another, such as a cell's states: a copy gets none of the gradient from there.
             outputs[place] = output.clone() if len(leading) > 1 else output
             call.tape.watch(outputs[place], [], _keep(cotangents, place))
 
@@ -175,7 +175,7 @@ def _check_rows(call: Call, cotangents: dict[int, Tensor]) -> None:
 
 
 def _parted(values: Tensor, rows: int) -> Tensor:
-    """[examples, rows of each, …], of what has an example's rows one after the other."""
+    """[examples, rows of each, …], from what has each example's rows one after the other."""
     return values.reshape(rows, -1, *values.shape[1:])
 
 

@@ -16,7 +16,7 @@ from lrdp.training.tape import Share, Tape
 class GroupNormExpression:
     """The batch as one image with the channels of all, weight and bias copied for each: groups never cross examples.
 
-    The backward kernel then yields a gradient for each example's copy, in the very pass that the input's needs.
+    The backward kernel then yields a gradient for each example's copy, in the same pass that the input's needs.
     """
 
     name: ClassVar[str] = "group normalisation"

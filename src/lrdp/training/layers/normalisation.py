@@ -64,7 +64,7 @@ def _by_row(tape: Tape, sums: Tensor) -> Dense:
 
 
 def layer_norm(module: Any, inputs: Tensor) -> Tensor:
-    """The input of a ``LayerNorm``, before weight and bias."""
+    """The normalised input of a ``LayerNorm``, before weight and bias."""
     return functional.layer_norm(inputs, module.normalized_shape, None, None, module.eps)
 
 

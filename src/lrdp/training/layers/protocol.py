@@ -62,13 +62,13 @@ class Rule(Protocol):
 
 
 class Expression(Protocol):
-    """A kind of layer written anew, because its own kernel hides what flows inside or adds it up over examples."""
+    """A kind of layer, re-expressed because its own kernel hides what flows inside or adds it up over examples."""
 
     name: ClassVar[str]
     cost: ClassVar[str]
 
     def fits(self, module: Any) -> bool:
-        """Whether all that this module does is written out; if not, it is like any that has no rule."""
+        """Whether all that this module does is written out; if not, it is treated like any that has no rule."""
 
     def forward(self, tape: Tape, module: Any, *args: Any, **kwargs: Any) -> Any:
         """The module's own result, by other means."""

@@ -30,7 +30,7 @@ Kernel = Callable[[NDArray[np.uint64], NDArray[Any], float, float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """How a tensor is parted: chunks that stay in the cache, and sections, each by one thread.
+    """How a tensor is split: chunks that stay in the cache, and sections, one thread for each.
 
     Smaller chunks are no faster on one thread, and on two they hand the interpreter's lock over more often.
     """
@@ -81,18 +81,18 @@ class Accelerated:
 
 @functools.cache
 def kernel() -> Kernel | None:
-    """The compiled kernel, if numba is there and makes the plain way's noise; else nothing, and why is said once."""
+    """The compiled kernel, if numba is there and makes the plain way's noise; else None, and why is said once."""
     try:
         return _loaded()
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an optional package, the plain way remains
         if not (isinstance(error, ModuleNotFoundError) and error.name == "numba"):  # not being there is no fault
             reason = " ".join(str(error).split())[:200] or type(error).__name__
-            _LOG.warning("Noise is made by the plain way, at a third of the speed: numba fails with: %s", reason)
+            _LOG.warning("Noise is made the plain way, at a third of the speed: numba fails with: %s", reason)
         return None
 
 
 def _loaded() -> Kernel:
-    """Compiled code is kept on disk, beside this package or in the user's cache.
+    """Compiled code is kept on disk, next to this package or in the user's cache.
 
     Where neither can be written, or what is kept is broken, it is compiled for this process alone.
     """

@@ -19,8 +19,8 @@ _MOST_BLOCKS = 1 << 31
 def fill(words: Tensor, key: bytes) -> None:
     """Write the keystream of ``key`` over ``words``, 64 bits each, from the first block on and with a nonce of zeros.
 
-    Guarantees: all bits of one key's stream differ from any other key's as far as anybody can tell. Whoever calls it
-    gives each key once; nothing is kept here, so nothing can be copied, stored or forked.
+    Guarantees: as far as anybody can tell, each key's stream is random and independent of any other key's. Whoever
+    calls it gives each key once; nothing is kept here, so nothing can be copied, stored or forked.
     """
     blocks = -(-words.numel() // _WORDS_PER_BLOCK)
     if len(key) != _KEY_BYTES or blocks > _MOST_BLOCKS:

@@ -63,9 +63,9 @@ _logarithm, _sine, _cosine = (njit(inline="always")(function) for function in (l
 
 
 def normals(radius_word: Any, angle_word: Any, stretch: Any) -> Any:
-    """Two independent normals by Box and Muller, of 52 bits of each word.
+    """Two independent normals by Box and Muller, from 52 bits of each word.
 
-    The angle is the nearest quarter of a turn and a rest. Odd quarters swap sine and cosine, two bits have the signs.
+    The angle is the nearest quarter of a turn and a rest. Odd quarters swap sine and cosine; two bits hold the signs.
     """
     nearness = 2.0 - np.uint64((radius_word & _FRACTION) | _EXPONENT_OF_ONE).view(np.float64)
     radius = np.sqrt(stretch * _logarithm(nearness))

@@ -54,7 +54,7 @@ class Noise:
 def make_ready(device: torch.device, find: Find = accelerator.kernel) -> None:
     """Do now, before anything is charged, what takes time or may fail: load or compile, and try the device's cipher.
 
-    Guarantees: a kernel or a cipher that makes something else of public words than its reference is not used.
+    Guarantees: a kernel or a cipher that disagrees with its reference on public words is not used.
     """
     if device.type == "cpu":
         find()

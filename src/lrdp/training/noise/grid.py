@@ -19,7 +19,7 @@ class Grid:
     def step(self) -> float:
         """2^-20 of the largest power of two that is at most the deviation.
 
-        Being a power of two, it can be counted in without loss.
+        It is a power of two, so dividing by it loses nothing.
         """
         return math.ldexp(1.0, math.frexp(self.deviation)[1] - 1 - GRID_BITS)
 

@@ -59,7 +59,7 @@ def here(grid: Grid, stream: Keystream, chunk: int = 1 << 18) -> Plain:
 
 
 def there(grid: Grid, stream: Keystream, device: torch.device, chunk: int = 1 << 20) -> Plain:
-    """On another device: nothing but a key of 32 bytes goes there, once for a million values."""
+    """On another device: nothing but a key of 32 bytes goes there, once per million values."""
     return Plain(grid, lambda words: chacha.fill(words, stream.key()), chunk, device)
 
 
