@@ -1,6 +1,6 @@
 """The first steps of a training that is too long for a small machine: what they take, and what the whole would.
 
-Beside it stands how much noise there would be, which needs no training at all.
+Next to it stands how much noise there would be, which needs no training at all.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Clock:
         self.clients[-1].append(time.process_time())
 
     def step_seconds(self, begun: float) -> float:
-        """The mean of all steps but each client's first, which is made ready for; of single steps, of all there is."""
+        """The mean of all steps but each client's first, which includes set-up; where each took one, of all."""
         gaps = [later - sooner for ends in self.clients for sooner, later in pairwise(ends)]
         return fmean(gaps) if gaps else (self.clients[-1][-1] - begun) / len(self.clients)
 

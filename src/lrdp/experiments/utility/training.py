@@ -32,7 +32,7 @@ class Trained:
 
     @property
     def digest(self) -> str:
-        """Of all models: equal if and only if they are, to the bit."""
+        """Of all models: equal if and only if they are, bit for bit."""
         return sha256(b"".join(model.tobytes() for model in self.models)).hexdigest()
 
 
@@ -56,7 +56,7 @@ def judged(cell: Cell, held: Holdings, run: Trained) -> dict[str, Any]:
 
 
 def tail_average(models: Sequence[Model]) -> Model:
-    """The mean of the last fifth, at least of one."""
+    """The mean of the last fifth, and of at least one."""
     last = models[-math.ceil(len(models) / 5) :]
     return np.asarray(np.mean(last, axis=0, dtype=np.float64), MODEL)
 
