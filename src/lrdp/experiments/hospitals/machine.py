@@ -1,7 +1,7 @@
 """A small machine: a process of its own with a hard limit on its memory, in which one library trains for some steps.
 
 Run as ``python -m``, it reads what to do as JSON and answers with JSON. What ends it for want of memory is evidence;
-what ends it otherwise is an error.
+anything else that ends it is an error.
 """
 
 from __future__ import annotations

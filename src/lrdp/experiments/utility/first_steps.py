@@ -54,7 +54,7 @@ class FirstSteps:
         return _WORK[cell["stage"]](cell, places)
 
     def rows(self, results: Results) -> Sequence[Mapping[str, Any]]:
-        """For each task, method and ε the noise of the whole, beside what a step was measured to take."""
+        """For each task, method and ε the noise of the whole, next to what a step was measured to take."""
         lines = [(task, *line) for task in self.plan.settings.chosen_tasks for line in self._lines()]
         return [self._row(results, *line) for line in lines]
 

@@ -195,7 +195,7 @@ def read(tables: Mapping[str, Any]) -> UtilitySettings:
 
 
 def _fitted(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Tasks with what their model needs otherwise, such as other inputs or rates: its own table ``over``."""
+    """Tasks with what their model needs to be different, such as inputs or rates: its own table ``over``."""
     models, tasks = tables.get("models", {}), tables.get("tasks", {})
     over = {
         name: models.get(tables.get("model") or task.get("model"), {}).get("over", {}) for name, task in tasks.items()
