@@ -116,7 +116,7 @@ class Cohort:
 
 
 def for_training(records: int) -> int:
-    """How many of this many records."""
+    """How many of these records are for training."""
     return records - records // _TEST_SHARE
 
 

@@ -24,7 +24,7 @@ class Form(Enum):
     """Channels × height × width of float32."""
 
     TOKENS = "tokens"
-    """Two rows of whole numbers, as many in every record: word pieces, and a 1 for each that is the sentence's own."""
+    """Two rows of whole numbers, equally long in every record: word pieces, and a 1 for each of the sentence's own."""
 
     @property
     def dimensions(self) -> int:

@@ -83,7 +83,7 @@ class Ledgers:
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivitySettings:
-    """``tuning_seeds`` are none of ``seeds``; ``only_tasks`` are those that are run, none for all."""
+    """``tuning_seeds`` are not among ``seeds``; ``only_tasks`` are those that are run, none for all."""
 
     epsilons: tuple[float, ...]
     delta: float

@@ -78,7 +78,7 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class UtilitySettings:
-    """``baseline`` is the method that gaps are measured from. ``tuning_seeds`` are none of ``seeds``.
+    """``baseline`` is the method that gaps are measured from. ``tuning_seeds`` are not among ``seeds``.
 
     Args:
         name: of what is written.
