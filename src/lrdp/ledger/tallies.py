@@ -35,7 +35,7 @@ class RunTally:
 
 
 class RefusalTally:
-    """Requests refused: by reason, and how many since the newest charge, whose number is ``charges``."""
+    """Requests refused: by reason, and how many since the newest charge; ``charges`` is how many charges there are."""
 
     def __init__(self) -> None:
         self.by_reason: Counter[Refusal] = Counter()
