@@ -1,4 +1,4 @@
-"""What the accountant costs, beside its peers in the same run.
+"""What the accountant costs, compared with its peers in the same run.
 
     python benchmarks/accounting.py [--quick] [--json]
 

@@ -1,7 +1,7 @@
 """What each thing that is said to help private training does at equal ε: an ablation on linear heads, by paired seeds.
 
-Every line is held against the plain one of its task: truncated Poisson, SGD, flat clipping, the last model. Learning
-rates are chosen for each line among four on validation data, by three seeds that are none of those it is judged by.
+Every line is compared with the plain one of its task: truncated Poisson, SGD, flat clipping, the last model. Learning
+rates are chosen for each line among four on validation data, by three seeds that are not among those it is judged by.
 Run: python benchmarks/accuracy.py --data-dir data --features build/features --out docs/results/accuracy.json
 """
 

@@ -1,7 +1,8 @@
 """Private training of a linear head, in closed form: the law of the engine's steps at a hundredth of their time.
 
-Of a linear layer under cross-entropy a record's gradient is an outer product, whose length is that of its two factors.
-So the clipped sum of a batch is one product of matrices; ``check_against_engine`` holds it against the engine's own.
+For a linear layer under cross-entropy a record's gradient is an outer product, whose length is the product of its
+factors' lengths. So a batch's clipped sum is one product of matrices; ``check_against_engine`` compares it with the
+engine's own.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def private_moments(given: Federation, reach: float, seed: int) -> tuple[Array, 
 def check_against_engine() -> None:
     """End the program unless the engine moves a head by what is computed here, for records short and long.
 
-    A data set of one record over and over makes every batch the same, so that nothing but the gradient is compared.
+    A data set that repeats one record makes every batch the same, so that nothing but the gradient is compared.
     """
     chance = np.random.default_rng(29)
     step = FixedSizeGaussian(dataset_size=11, batch_size=9, noise_multiplier=1e-6)

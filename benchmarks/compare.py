@@ -1,6 +1,6 @@
-"""Two records of ``benchmarks/training.py --out`` side by side: what changed, beside what varies from run to run.
+"""Two records of ``benchmarks/training.py --out`` side by side: what changed, and what varies from run to run.
 
-A change counts as one where the runs of the two do not overlap; all else may be the machine.
+A change counts as one where the runs of the two do not overlap; anything else may be the machine.
 """
 
 from __future__ import annotations

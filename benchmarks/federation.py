@@ -1,9 +1,9 @@
-"""What privacy, books and verification cost a federation, beside FedAvg of the same model on the same grid in one run.
+"""What privacy, books and verification cost a federation, against FedAvg of the same model on the same grid in one run.
 
-All sides train VGG11 for as many local steps on batches of as many records, FedAvg by ordinary SGD, each in a process
-of its own and a round of each in turn. The ratio is the median over rounds after the first, in which clients are
-greeted and get their first model; bytes are of all rounds. A private client has the C library keep freed memory, so
-FedAvg is also timed with that. Memory is the high-water mark of a guard, the process that is a client in the field.
+All sides train VGG11 for the same number of local steps on batches of the same size, FedAvg by ordinary SGD, each in a
+process of its own and a round of each in turn. The ratio is the median over rounds after the first, in which clients
+are greeted and get their first model; bytes are of all rounds. A private client has the C library keep freed memory,
+so FedAvg is also timed with that. Memory is the high-water mark of a guard, the process that is a client in the field.
 Run: make bench-federation ARGS="--json"
 """
 
@@ -172,7 +172,7 @@ def play(side: Callable[[Setting, Connection, Path], Side], setting: Setting, tu
 
 
 def alternating(setting: Setting, names: Sequence[str]) -> dict[str, Side]:
-    """Each side in a process of its own, and a round of each in turn: what drifts on the machine touches all alike."""
+    """Each side in a process of its own, and a round of each in turn: what drifts on the machine affects them all."""
     processes = get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         turns = {}

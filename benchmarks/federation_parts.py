@@ -1,4 +1,4 @@
-"""What a server's own work costs beside a round of VGG11: to ask who can take part, and to write model and state.
+"""What a server's own work costs next to a round of VGG11: asking who can take part, and writing model and state.
 
 Processor seconds of a process that holds the server and all clients, for each round after the first, and wall-clock
 seconds of what waits for the disk. With ``--before``, a checkout of another version takes turns with this one, each in

@@ -3,8 +3,8 @@
     python benchmarks/federation_schemes.py [--case 10k:3] [--json]
 
 Real clients and the real server in one process; every message is serialised as on the network. Bytes and CPU seconds
-are of the second round, for one client; CPU is beside its training, which is the same in both. With ``--json`` the last
-line of stdout is one object; docs/results/federation.md names its keys.
+are of the second round, for one client; CPU leaves out its training, which is the same in both. With ``--json`` the
+last line of stdout is one object; docs/results/federation.md names its keys.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What verification costs a client and the server, beside hashing the update once and beside plain averaging.
+"""What verification costs a client and the server, compared with hashing the update once and with plain averaging.
 
     python benchmarks/integrity.py [--quick] [--case 9.2M:10] [--json]
 
 One core; process CPU time; best of a few. Of a hundred participants one is played, and the others' signatures are made
-for it: its work is the same. Exact rounds relay one buffer in the place of everybody's, since the vectors of a hundred
+for it: its work is the same. Exact rounds relay one buffer in place of everybody's, since the vectors of a hundred
 participants would not fit in memory: the same bytes are hashed and summed as often. With ``--json`` the last line of
 stdout is one object; docs/results/integrity.md names its keys.
 """
@@ -99,7 +99,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 @dataclass
 class Cost:
-    """A client's CPU seconds, bytes beyond the vectors that plain averaging sends too, and peak memory beside them."""
+    """A client's CPU seconds, bytes beyond the vectors that plain averaging sends too, and peak memory besides them."""
 
     client: float = 0.0
     extra: int = 0
@@ -127,7 +127,7 @@ class Said:
 
     @property
     def size(self) -> int:
-        """Bytes beside the vectors."""
+        """Bytes besides the vectors."""
         wire = Wire(self.position)
         down = wire.train(self.train), wire.publish(self.publish), wire.tags(self.tags, self.publish.header)
         up = wire.update(self.update), wire.tag(self.tag), wire.accept(self.accept)
@@ -264,7 +264,7 @@ def server_ns(setting: Scene, scheme: SketchServer | ExactServer, count: int, ro
 
 
 def coordinator_ns(setting: Scene, count: int, repeats: int) -> float:
-    """The same through a federation's coordinator, which unpacks what travelled and proves the sum besides."""
+    """The same through a federation's coordinator, which also unpacks what travelled and proves the sum."""
     people, values = setting.people[:count], np.ones(setting.point.size, "<i4")
     idle = server.start(setting.server, SketchServer(), setting.session, setting.model)
     body, position, times = pack_values(values, setting.point), idle.position, []
@@ -287,7 +287,7 @@ def coordinator_ns(setting: Scene, count: int, repeats: int) -> float:
             ended, _ = timed(lambda: served.proved() and served.conclude())
             position = position.after(publish.header.digest, publish.header.next_model)
             times.append(taken + announced + ended)
-            del announcement, publish  # or their memory could not be used again
+            del announcement, publish  # otherwise their memory could not be used again
     return min(times[2:]) / count / values.size * 1e9
 
 

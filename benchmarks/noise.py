@@ -1,8 +1,8 @@
 """What a value of noise costs, in nanoseconds: python benchmarks/noise.py [--quick] [--values N] [--json].
 
-Secure noise the plain way, compiled, and by the device's cipher (run here on the CPU, which it is not made for), beside
-torch's own normals, which no privacy may rest on. All take turns, on one thread by the process's own time; then the
-first two on all of torch's threads by the wall clock. The least of many turns counts: what else runs here only adds.
+Secure noise the plain way, compiled, and by the device's cipher (run here on the CPU, which it is not made for), next
+to torch's own normals, on which no privacy may rest. All take turns, on one thread by the process's own time; then the
+first two on all of torch's threads by the wall clock. The least of many turns counts: other work here only adds to it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def loading() -> float:
 
 
 def measure(values: int, turns: int) -> dict[str, dict[str, float]]:
-    """The slowest, which nobody runs like this, is left out where the clock on the wall counts."""
+    """The slowest, which nobody runs like this, is left out where the wall clock counts."""
     found = {"seconds": {"make_ready": loading()}}
     threads, every = torch.get_num_threads(), contestants(values)
     torch.set_num_threads(1)

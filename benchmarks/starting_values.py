@@ -2,7 +2,7 @@
 
 Noise moves a weight by a·σC/(B√K)·√T over a training (rate a, K clients, T steps), and the score of a record of length
 |x| by |x| times that: κ. Each trial of docs/results/paper/utility.json says how good a κ was. The rule takes one κ for
-all tasks of a kind; what it loses on a task is told for a κ that was chosen on the *other* tasks of its kind alone.
+all tasks of a kind; what it loses on a task is given for a κ that was chosen on the *other* tasks of its kind alone.
 Run: python benchmarks/starting_values.py
 """
 

@@ -126,7 +126,7 @@ def run_steps(given: argparse.Namespace, works: list[Workload]) -> dict[str, dic
 
 
 def run(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Figures]]:
-    """Flatness last: it has the C library return freed blocks, which takes time that is not to be measured."""
+    """Flatness last: it has the C library return freed blocks, which takes time that must not be measured."""
     works = [work for work in WORKLOADS if work.name in given.models]
     record: dict[str, Any] = {"made": surroundings(given.threads), "steps": {}}
     found: dict[str, Figures] = {work.name: {} for work in works}

@@ -52,7 +52,7 @@ def flatness(work: Workload, steps: int, rows: int) -> Figures:
 def padding(work: Workload, rounds: int) -> Figures:
     """Time of a padded truncated Poisson step over that of a fixed batch of the cap's size, on the same model.
 
-    The two take turns in going first, and the median is over the ratios of pairs: drift touches both alike.
+    The two take turns in going first, and the median is over the ratios of pairs: drift affects both.
     """
     model = work.model()
     ratios = []
@@ -83,8 +83,8 @@ def pieces() -> Iterator[tuple[str, float]]:
 def headroom(work: Workload, steps: int) -> Figures:
     """How much of the signal is lost to norms that err upwards and to what is kept free for rounding, while training.
 
-    Signal is the sum of the clipped gradients' norms, beside that of gradients clipped exactly; ``limited`` is the
-    share of examples that are shortened because of their rounding and not of their norm.
+    Signal is the sum of the clipped gradients' norms, over that of gradients clipped exactly; ``limited`` is the
+    share of examples that are shortened because of their rounding and not because of their norm.
     """
     with prepared(fixed(work), task(work, work.model())) as ready:
         step = private_step(ready)

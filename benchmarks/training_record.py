@@ -22,14 +22,14 @@ def surroundings(threads: list[int]) -> dict[str, Any]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A record that ``--out`` wrote; ends the program with a sentence if it is none."""
+    """A record that ``--out`` wrote; ends the program with a sentence if it is not one."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         found["made"], found["steps"].items()
     except FileNotFoundError:
-        sys.exit(f"{path} is missing: make it by `python benchmarks/training.py --out {path}`.")
+        sys.exit(f"{path} is missing: make it with `python benchmarks/training.py --out {path}`.")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as problem:
-        sys.exit(f"{path} is no record of benchmarks/training.py ({type(problem).__name__}: {problem}).")
+        sys.exit(f"{path} is not a record of benchmarks/training.py ({type(problem).__name__}: {problem}).")
     return found
 
 

@@ -54,7 +54,7 @@ def private_step(ready: LocalSteps) -> Step:
 
 
 def without_accelerator(step: Step) -> Step | None:
-    """The same step with noise made the plain way; nothing where there is no accelerator to do without."""
+    """The same step with noise made the plain way; None where there is no accelerator to do without."""
     try:
         accelerator: Any = import_module("lrdp.training.noise.accelerator")
     except ModuleNotFoundError:

@@ -3,7 +3,7 @@
     python scripts/deploy_local.py --hospitals 4 --rounds 3
 
 Every party is a folder and a process of its own: a SuperLink for the server, a guard and a SuperNode for each hospital.
-docs/deployment.md tells which of these commands is whose in a real consortium.
+docs/deployment.md says whose command each of these is in a real consortium.
 """
 
 from __future__ import annotations

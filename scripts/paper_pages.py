@@ -1,7 +1,7 @@
 """Fill the tables of docs/results/paper.md and the pages beside it from the results of the studies.
 
-Run: python scripts/paper_pages.py, after NAME.json of each study was copied to docs/results/paper. Studies that are not
-there leave their tables as they are.
+Run: python scripts/paper_pages.py, after NAME.json of each study has been copied to docs/results/paper. Studies that
+are not there leave their tables as they are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TLS for a SuperLink and keys for its SuperNodes: a certificate authority, a server certificate, node keys.
 
-A consortium that has an authority of its own uses that one; a SuperNode needs to know its root certificate only.
+A consortium that has an authority of its own uses that one; a SuperNode needs to know only its root certificate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SERVER: Final = "superlink"
 
 @dataclass(frozen=True, kw_only=True)
 class Certificates:
-    """Where the files lie. The authority's key is needed no more, and is not kept."""
+    """Where the files lie. The authority's key is no longer needed, and is not kept."""
 
     root: Path
     certificate: Path

@@ -63,7 +63,7 @@ class Processes:
                 os.kill(number, signal.SIGKILL)
 
     def start(self, name: str, command: Sequence[str], settings: Mapping[str, str] | None = None) -> None:
-        """Start a process in a group of its own; what it says goes to a log that is named like it."""
+        """Start a process in a group of its own; what it prints goes to a log of the same name."""
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(  # noqa: S603 — commands of this repository and of Flower
                 [installed(command[0]), *command[1:]],
@@ -75,7 +75,7 @@ class Processes:
             )
 
     def run(self, name: str, command: Sequence[str], settings: Mapping[str, str] | None = None) -> str:
-        """Run a command to its end, and give back what it printed."""
+        """Run a command to its end, and return what it printed."""
         done = subprocess.run(  # noqa: S603 — as above
             [installed(command[0]), *command[1:]],
             stdin=subprocess.DEVNULL,
@@ -96,14 +96,14 @@ class Processes:
         self._running.pop(name).wait()
 
     def wait(self, name: str, seconds: float) -> None:
-        """Wait for the end of a process, which must be a good one."""
+        """Wait for a process to end, and raise if it ended with an error."""
         process = self._running[name]
         self.until(lambda: process.poll() is not None, seconds, f"{name} did not end", but=name)
         if process.returncode:
             raise DeploymentFailed(f"{name} ended with code {process.returncode}.\n{self.tail(name)}")
 
     def until(self, holds: Callable[[], bool], seconds: float, complaint: str, *, but: str = "") -> None:
-        """Wait for something to hold, as long as every process but ``but`` is alive."""
+        """Wait for something to hold, for as long as every process except ``but`` is alive."""
         deadline = time.monotonic() + seconds
         while not holds():
             for name, process in self._running.items():

@@ -1,4 +1,4 @@
-"""Pages with tables between marks, which are made anew from results."""
+"""Pages with tables between marks, which are made again from results."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def filled(text: str, tables: Mapping[str, str], page: str) -> str:
 
 
 def fill(page: Path, tables: Mapping[str, str]) -> None:
-    """Write the page anew."""
+    """Write the page again."""
     page.write_text(filled(page.read_text(encoding="utf-8"), tables, page.name), encoding="utf-8")

@@ -46,7 +46,7 @@ def per_step(rows: Rows) -> str:
 
 
 def reserved(rows: Rows) -> str:
-    """Gigabytes that a card would have lost at last, over all sequences of batches."""
+    """Gigabytes that a card would have lost in the end, over all sequences of batches."""
     own = [row for row in rows if row["measure"].startswith("reserved")]
     lines = []
     for name in dict.fromkeys(row["contestant"] for row in own):

@@ -39,7 +39,7 @@ def taken(rows: Rows) -> str:
 
 
 def moved(rows: Rows) -> str:
-    """How far the first steps moved the mean, beside how long its noise is computed to be."""
+    """How far the first steps moved the mean, next to how long its noise is computed to be."""
     first = {row["task"]: row for row in reversed(rows)}
     lines = [
         [

@@ -1,4 +1,4 @@
-"""Accuracy against ε, number beside number with the paper's own."""
+"""Accuracy against ε, number by number next to the paper's own."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _noise(found: Findings, methods: Sequence[str], task: str, epsilon: float) -
 
 
 def controls(found: Findings) -> str:
-    """Opacus itself beside our engine with Opacus's σ."""
+    """Opacus itself next to our engine with Opacus's σ."""
     heads = ["task", "ε", "accountant", "our engine", "Opacus itself", "difference", "test set ±"]
     lines = []
     for row in found.rows:

@@ -215,15 +215,15 @@ def with_two_faults() -> list[Entry]:
 
 WRONG: dict[str, tuple[int, str, list[Entry]]] = {
     "a false hash": (7, "does not match its hash", with_a_false_hash()),
-    "another kind": (6, "kind 'RESOLVED' is no entry", changed((6, b"RESERVED", b"RESOLVED"))),
-    "a field too few": (6, "kind 'RESERVED' is no entry", with_a_border_moved(b"no end")),
-    "a field of a later one": (7, "kind 'READY' is no entry", with_a_field_moved(10, 7)),
-    "a field that an earlier one has": (7, "kind 'READY' is no entry", with_a_field_moved(7, 10)),
-    "the end of a line within one": (6, "kind 'RESERVED' is no entry", with_a_border_moved(b"\n")),
-    "an ε that is no number": (6, "kind 'RESERVED' is no entry", changed((6, b"0x1.4", b"x"))),
-    "a size that is no number": (7, "kind 'READY' is no entry", changed((7, b"36900", b"x"))),
+    "another kind": (6, "kind 'RESOLVED' is not an entry", changed((6, b"RESERVED", b"RESOLVED"))),
+    "a field too few": (6, "kind 'RESERVED' is not an entry", with_a_border_moved(b"no end")),
+    "a field of a later one": (7, "kind 'READY' is not an entry", with_a_field_moved(10, 7)),
+    "a field that an earlier one has": (7, "kind 'READY' is not an entry", with_a_field_moved(7, 10)),
+    "the end of a line within one": (6, "kind 'RESERVED' is not an entry", with_a_border_moved(b"\n")),
+    "an ε that is no number": (6, "kind 'RESERVED' is not an entry", changed((6, b"0x1.4", b"x"))),
+    "a size that is no number": (7, "kind 'READY' is not an entry", changed((7, b"36900", b"x"))),
     "a reply to another charge": (7, "charge 9 is unknown, not reserved", changed((7, b"\t6", b"\t9"))),
-    "an end of a line": (8, "holds the end of a line", changed((8, b"\t6", b"\t6\n"))),
+    "an end of a line": (8, "contains a line break", changed((8, b"\t6", b"\t6\n"))),
     "two faults": (7, "charge 3 is sent, not reserved", with_two_faults()),
 }
 

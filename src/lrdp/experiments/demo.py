@@ -1,4 +1,4 @@
-"""The demonstration: a federation that is found, run, and read off from its own books and receipts."""
+"""The demonstration: a federation that is founded, run, and read off from its own books and receipts."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _FIRST_MODEL: Final = 2411
 class Spending:
     """One client's figures, read from its ledger.
 
-    ``epsilon`` is guaranteed under any adaptivity; ``epsilon_fixed`` is what the same steps cost had they been fixed in
-    advance. ``charges`` were paid for, and ``lost`` of them have no update to show for it.
+    ``epsilon`` is guaranteed under any adaptivity; ``epsilon_fixed`` is what the same steps would cost had they been
+    fixed in advance. ``charges`` were paid for, and ``lost`` of them have no update to show for it.
     """
 
     client: str
@@ -69,7 +69,7 @@ class Spending:
 class Attempt:
     """One attempt at a round, counted from 1; ``verdicts`` are those of participants who refused the sum.
 
-    ``killed`` are those who fell silent and have paid for an update that is lost.
+    ``killed`` are those who fell silent having paid for an update that is lost.
     """
 
     round: int
@@ -130,7 +130,7 @@ class _AttemptWatch:
         )
 
     def _away(self, report: RoundReport) -> tuple[str, ...]:
-        """Those whose turn it was to be away, and who had not left for good before."""
+        """Those whose turn it was to be away, and who had not already left for good."""
         left = {name for each in self.reports for name, code in each.declined.items() if code in EXHAUSTED}
         there = {*report.participants, *report.declined, *left}
         return tuple(name for name in self.story.away(report.model) if name not in there)

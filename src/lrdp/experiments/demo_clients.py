@@ -28,7 +28,7 @@ _MOST_SECONDS: Final = 300
 
 @dataclass(frozen=True, kw_only=True)
 class DemoHospitals:
-    """Makes the app of each; ``killed`` says whose process dies, and in training which of its updates."""
+    """Makes the app of each; ``killed`` says whose process dies, and while training which of its updates."""
 
     folder: Path
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ class DemoHospitals:
 
 @dataclass(frozen=True, kw_only=True)
 class Doom:
-    """One update of one client is trained in a process of its own, which is killed in the midst of it.
+    """One update of one client is trained in a process of its own, which is killed in the middle of it.
 
     Ray never replaces a worker that died, so it is not the worker itself.
     """

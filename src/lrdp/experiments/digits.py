@@ -57,7 +57,7 @@ def records(settings: Mapping[str, Any]) -> TensorRecords:
 
 
 def share(count: int) -> int:
-    """How many records each of ``count`` clients has at least."""
+    """How many records each of ``count`` clients has, at least."""
     images, _ = _all()
     return (len(images) - PUBLIC_RECORDS) // count
 

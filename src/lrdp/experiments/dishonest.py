@@ -27,7 +27,7 @@ class Cheat:
         self._rounds = set(rounds)
 
     def __call__(self, coordinator: Coordinator, courier: Courier, report: RoundReport) -> RoundReport:
-        """As honest servers do, but for the rounds that are left."""
+        """As honest servers do, except in the rounds that are left to alter."""
         if coordinator.round not in self._rounds or len(report.participants) < coordinator.least:
             return settled(coordinator, courier, report)
         self._rounds.remove(coordinator.round)

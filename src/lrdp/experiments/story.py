@@ -1,6 +1,6 @@
 """What happens in the demonstration, decided before it begins: who has which budget, who is away when, what goes wrong.
 
-All of it is public, and nothing of it depends on anybody's data.
+All of it is public, and none of it depends on anybody's data.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Story:
 
     @property
     def killed(self) -> tuple[str, int] | None:
-        """Whose process is killed, and in training which of its updates."""
+        """Whose process is killed, and while training which of its updates."""
         return (self.names[2], 1 + self.rounds // 6) if self.clients > self.asked else None
 
     @property
@@ -76,7 +76,7 @@ class Story:
         return self.rounds + (self.cheated is not None)
 
     def trainings(self) -> dict[str, Training]:
-        """What each client's policy allows: noise for its own budget, over the rounds that it is to last for."""
+        """What each client's policy allows: noise for its own budget, over the rounds that it has to last for."""
         records = stated_size(self.clients)
         return {
             name: Training(

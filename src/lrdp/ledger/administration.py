@@ -62,8 +62,8 @@ def adopt_head(ledger: Ledger, head: Head, administrator: SigningKey) -> events.
 def raise_budget(ledger: Ledger, reason: str, administrator: SigningKey) -> events.Raised:
     """Let the budget be what the policy in force states, which is more than before; both stay in the books.
 
-    Guarantees: by Theorem 7 of docs/accounting.md all that is admitted is private at the budget of the time it was
-    admitted at, also if somebody who saw the answers decided to raise it. If whoever decides looked at the records, no
+    Guarantees: by Theorem 7 of docs/accounting.md all that is admitted is private at the budget in force when it was
+    admitted, even if somebody who saw the answers decided to raise it. If whoever decides looked at the records, no
     theorem covers it.
     """
     books, epsilon = ledger.books, ledger.policy.budget.total.epsilon
@@ -92,9 +92,9 @@ def end_participation(ledger: Ledger, reason: str, administrator: SigningKey) ->
 
 
 def rotate_key(ledger: Ledger, old: SigningKey, new: SigningKey) -> None:
-    """Let a new key sign from here on; open the ledger anew with it.
+    """Let a new key sign from here on; open the ledger again with it.
 
-    Guarantees: only the key in force can hand over. Heads that the old one signed still count against these books, also
+    Guarantees: only the key in force can hand over. Heads that the old one signed still count against these books, even
     if they were signed later: a stolen key can make a ledger stop, never make it forget.
     """
     books = ledger.books

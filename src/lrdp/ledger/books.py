@@ -101,7 +101,7 @@ class Books:
         """These books, if they have a first entry."""
         if not self.seq:
             raise LedgerDamaged(
-                "the ledger holds no entry: making it was interrupted, so remove the file and begin anew."
+                "the ledger holds no entry: making it was interrupted, so remove the file and start again."
             )
         return self
 
@@ -121,7 +121,7 @@ class Books:
                 batch: list[Entry] = []
                 try:
                     batch.extend(islice(source, _BATCH))
-                finally:  # also if reading failed: of two things that are wrong the first is named
+                finally:  # even if reading failed: of two things that are wrong the first is named
                     self._extend(batch)
                 more = bool(batch)
 
@@ -149,7 +149,7 @@ class Books:
                 seq += 1
                 rules[type(event)](seq, event)
                 note_steps(charges.steps)
-                now = event[0]  # at, by its place: by its name it takes longer, which shows over a million entries
+                now = event[0]  # its clock, by place: by name it takes longer, which shows over a million entries
                 if now < clock:
                     self.clock_fell_at.append(seq)
                 clock = now

@@ -123,7 +123,7 @@ class Charges:
         self.steps += steps
 
     def _kind(self, mechanism: Mechanism) -> Kind:
-        """Charges of one kind follow each other, and comparing values takes longer than seeing that they are one."""
+        """Charges of one kind follow each other, and comparing values takes longer than comparing identities."""
         if self._latest is None or mechanism is not self._latest.mechanism:
             self._latest = self._kinds.setdefault(mechanism, Kind(mechanism=mechanism))
         return self._latest

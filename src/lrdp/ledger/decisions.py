@@ -141,7 +141,7 @@ def _suspension(books: Books) -> Objection | None:
 
 
 def _place(books: Books, request: Request) -> Objection | None:
-    """A step without a reserved place is no matter of the budget: a server must not take the client for spent."""
+    """A step without a reserved place is not about the budget: a server must not think that the budget is spent."""
     if books.rule.has_place(request.mechanism):
         return None
     return Refusal.SAMPLING, (

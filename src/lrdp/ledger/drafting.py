@@ -67,14 +67,14 @@ max_abs_weight = 1e4
 # What may leave besides the noised update: nothing.
 metrics = []
 
-# For `lrdp guard`: what is trained is this client's own code, wherever the app comes from that asks for it.
+# For `lrdp guard`: what is trained is this client's own code, wherever the app that asks for it comes from.
 # [task]
 # module = "package.module:name"
 """
 
 _EXECUTION: Final = """\
 [execution]
-# The most rows of a step that are computed at a time: memory follows from it, and no figure and no update does.
+# The most rows of a step that are computed at a time: it decides the memory needed, and changes no figure or update.
 micro_batch = {micro_batch}
 
 """
@@ -85,8 +85,8 @@ _PEERS: Final = """\
 registry_sha256 = "{peers.registry_sha256}"
 # Whose sessions are joined: the servers' Ed25519 keys, as `lrdp keys show` prints them. Empty: nobody's.
 server_keys = [{server_keys}]
-# The fewest participants of a round. So many must collude to forge a round for a client that was absent, so a majority
-# of the registry is a good choice; 3 is the least, because of two each could subtract itself from the sum.
+# The fewest participants of a round. That many must collude to forge a round for an absent client, so a majority
+# of the registry is a good choice; 3 is the least, because with two each could subtract itself from the sum.
 min_roster = {peers.min_roster}
 # A round that somebody left is tried again with the same participants or given up ("same-roster"), or also without them
 # ("smaller-roster"): then the others can see the difference of two sums, which is one noised update.
@@ -154,16 +154,16 @@ def _line(why: str, key: str, value: object) -> str:
 
 
 class PolicyRecipe(NamedTuple):
-    """A kind of step, and how a ledger counts it: for the first ``dataset_size`` is a lower or an upper bound."""
+    """A kind of step, which says whether ``dataset_size`` is a lower or an upper bound; and how a ledger counts it."""
 
     kind: type[SizedGaussian]
     counting: BudgetCounting
 
 
 FIXED_SIZE: Final = PolicyRecipe(FixedSizeGaussian, BudgetCounting.RENYI)
-"""The paper's: batches of constant size from at least so many records, and any step that is allowed."""
+"""The paper's: batches of constant size from at least ``dataset_size`` records, and any step that is allowed."""
 RECOMMENDED: Final = PolicyRecipe(TruncatedPoissonGaussian, BudgetCounting.RESERVED)
-"""What a plan recommends: the least noise in the same memory, for at most so many records; rounds are reserved."""
+"""What a plan recommends: least noise in the same memory, for at most ``dataset_size`` records; rounds are reserved."""
 
 
 def draft(

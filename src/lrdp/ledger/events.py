@@ -91,7 +91,7 @@ class Declined(NamedTuple):
 
 
 class Unlisted(NamedTuple):
-    """So many more requests that were refused for one reason, and not written one by one."""
+    """A number of further requests that were refused for one reason, and not written one by one."""
 
     at: int
     refusal: Refusal
@@ -194,7 +194,7 @@ def decode(line: bytes) -> Event:
 
 
 def check_format(first: bytes) -> None:
-    """Raise if the first line of a ledger says that it is of another format: whatever else may have changed since.
+    """Raise if the first line of a ledger names another format, whatever else may have changed since.
 
     Raises:
         LedgerDamaged: for books that a later release wrote.
@@ -212,7 +212,7 @@ def decode_all(lines: Sequence[bytes]) -> list[Event]:
     """The entries of these lines, in their order.
 
     Raises:
-        InvalidInput: if one of them is not an entry; which, is known only of a line that is read alone.
+        InvalidInput: if one of them is not an entry; which one is known only for a line that is read alone.
     """
     longest = max(map(len, lines), default=0)
     if longest > LONGEST_LINE:
@@ -220,14 +220,14 @@ def decode_all(lines: Sequence[bytes]) -> list[Event]:
     names = [line.partition(b"\t")[0] for line in lines]
     try:
         if b"\n" in b"".join(lines):
-            raise ValueError("it holds the end of a line")
+            raise ValueError("it contains a line break")
         alike = defaultdict[bytes, list[bytes]](list)
         for name, line in zip(names, lines, strict=True):
             alike[name].append(line)
         made = {name: iter(_values(name.decode(), found)) for name, found in alike.items()}
     except (KeyError, ValueError, TypeError, OverflowError) as problem:
         kind = names[0][:20].decode(errors="replace")
-        raise InvalidInput(f"a line of kind {kind!r} is no entry of a ledger: {problem}.") from None
+        raise InvalidInput(f"a line of kind {kind!r} is not an entry of a ledger: {problem}.") from None
     return [next(made[name]) for name in names]
 
 
@@ -237,7 +237,7 @@ def _values(name: str, lines: list[bytes]) -> list[Event]:
     width = 1 + len(fields) + 1
     text = b"\t\n\t".join(lines)
     if text.count(b"\t") != len(lines) * width - 2:  # counted before anything is made of them
-        raise ValueError(f"it has not {len(fields)} fields after its kind")
+        raise ValueError(f"it does not have {len(fields)} fields after its kind")
     cells = text.decode().split("\t")
     if cells[width - 1 :: width].count("\n") != len(lines) - 1:
         raise ValueError(f"one has more than {len(fields)} fields after its kind, and another fewer")

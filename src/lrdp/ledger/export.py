@@ -34,7 +34,7 @@ class VerifiedBooks:
 
 
 def write_export(ledger: Ledger, path: Path) -> Head:
-    """Write all entries and the signed head of now to a new file of mode 0600."""
+    """Write all entries and the current signed head to a new file of mode 0600."""
     head = ledger.head()
     try:
         with files.creating(path, files.OWNER_ONLY) as file:

@@ -81,7 +81,7 @@ class FleetBooks:
         """Columns from reports, the newest of each ledger; all under one adjacency.
 
         Guarantees: a ledger is its key's. Of reports under two keys, of which neither handed over to the other, none
-        is counted: whoever knows a ledger's id can sign a report with a key of his own.
+        is counted: whoever knows a ledger's id can sign a report with a key of their own.
         """
         rows = _newest(reports)
         kinds = {report.adjacency for report in rows}

@@ -43,7 +43,7 @@ def rotation_message(ledger: str, old: str, new: str) -> bytes:
 
 
 def handed_over(ledger: str, first: str, successors: Sequence[Successor]) -> bool:
-    """Whether each key, from the one that the ledger was opened with on, signed for the next."""
+    """Whether each key, beginning with the one that the ledger was opened with, signed for the next."""
     keys = [first, *(successor.key for successor in successors)]
     return all(
         is_signed(old, successor.signature, rotation_message(ledger, old, successor.key))

@@ -1,4 +1,4 @@
-"""The journal: a store and the books of it, kept up with each other.
+"""The journal: a store and its books, kept in step with each other.
 
 What other processes appended is read and checked before anything is said of the books; what is appended is folded in at
 once.
@@ -31,7 +31,7 @@ class Journal:
 
     @contextmanager
     def moment(self) -> Iterator[Books]:
-        """Books and outbox as of one moment: else what another process sends and drops meanwhile looks lost."""
+        """Books and outbox as of one moment: otherwise what another process sends and drops meanwhile looks lost."""
         with self._fresh(), self._store.moment():
             yield self._caught_up()
 
@@ -43,7 +43,7 @@ class Journal:
 
     @contextmanager
     def _fresh(self) -> Iterator[None]:
-        """What failed half-way is read anew from the disk the next time."""
+        """What failed half-way is read again from the disk the next time."""
         try:
             yield
         except BaseException:
@@ -51,7 +51,7 @@ class Journal:
             raise
 
     def record(self, event: events.Event) -> None:
-        """One entry more, within a transaction."""
+        """Append one entry, within a transaction."""
         books = self._books or Books()
         line = events.encode(event)
         digest = link(books.digest, line)

@@ -1,7 +1,7 @@
 """The ledger: pay, then release.
 
 The order is *charge* (RESERVED) → train → *ready* (READY, the bytes on disk) → send → *sent* (SENT). A crash anywhere
-leaves the charge standing; bytes that were ready are sent again as they are, and never noised anew.
+leaves the charge standing; bytes that were ready are sent again as they are, and never noised again.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Ledger:
         )
 
     def afford(self, request: Request) -> None:
-        """Raise what :meth:`charge` would refuse with, and record it as that does; else nothing is written or spent."""
+        """Raise what :meth:`charge` would refuse with, and record it; otherwise nothing is written or spent."""
         with self._journal.transaction() as books:
             check_key(books, self._key)
             decision = self._decided(books, request)
@@ -184,7 +184,7 @@ class Ledger:
             state, charge = books.charges.states.get(receipt.entry), books.charges.unanswered(receipt.entry)
             if state is None or (charge is not None and charge.key != receipt.request_key):
                 raise ReceiptRefused(
-                    f"entry {receipt.entry} is not the charge of this receipt: it is of another ledger."
+                    f"entry {receipt.entry} is not the charge of this receipt: the receipt is of another ledger."
                 )
             if charge is None:
                 raise ReceiptRefused(
@@ -227,7 +227,7 @@ class Ledger:
         return [reply for reply in replies if reply is not None]
 
     def head(self) -> Head:
-        """The signed head of now."""
+        """The current signed head."""
         with self._journal.now() as books:
             return signed_head(self._store, books, self._key)
 
@@ -260,7 +260,7 @@ class Ledger:
         return self._store.entries()
 
     def record_signed(self, event: events.Signed) -> None:
-        """For :mod:`lrdp.ledger.administration`: append what the books check the signature of."""
+        """For :mod:`lrdp.ledger.administration`: append an event whose signature the books check."""
         with self._journal.transaction():
             self._journal.record(event)
 

@@ -57,7 +57,7 @@ def promised(policy: Policy, plan_rounds: int | None = None) -> Promise:
 
 
 def rounds_within(books: Filter, step: Mechanism, steps: int) -> int:
-    """How many more rounds of so many steps the filter would admit."""
+    """How many more rounds of this many steps the filter would admit."""
 
     def fits(rounds: int) -> bool:
         after = replace(books, history={**books.history, step: books.history.get(step, 0) + steps * rounds})

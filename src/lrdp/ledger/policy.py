@@ -49,7 +49,7 @@ class Holder:
 
     @property
     def records_per_unit(self) -> int:
-        """How many of what is clipped as one a unit has at most: for so many at once a unit's ε is taken."""
+        """The most records, as they are clipped, that a unit has: its ε is for that many together."""
         return 1 if self.clipped is Clipped.UNITS else self.max_rows_per_unit
 
 
@@ -134,7 +134,7 @@ class ModelRule:
 
 
 class Retries(StrEnum):
-    """What a client lends itself to when a round is tried again because somebody left in the middle of it."""
+    """What a client agrees to when a round is tried again because somebody left in the middle of it."""
 
     SAME_ROSTER = "same-roster"
     """The same participants, or none: nobody ever sees two sums that differ by one update."""
@@ -171,7 +171,7 @@ class PeersRule:
         if (self.scheme, self.retries) == (Scheme.EXACT, Retries.SMALLER_ROSTER):
             raise InvalidInput(
                 'retries must be "same-roster" where scheme is "exact": the sum over a roster and that over a part of '
-                "it would show the server the updates of the rest, which their masks are to hide.",
+                "it would show the server the updates of the rest, which their masks are meant to hide.",
                 field="retries",
             )
         if self.registry_sha256:

@@ -1,10 +1,10 @@
 """Reading ``policy.toml`` strictly: each key known, present, of its type, within its limits, or an error with its line.
 
-Some may be left out, and then the strictest rule holds, but for ``per_run_epsilon``, without which a server may spend
-all that is left. Without ``clipped`` rows are clipped, each by itself. Without ``accountant`` a Rényi order counts.
-Without ``min_clip_norm`` no clip norm but the policy's own is taken. ``server_keys``, ``min_roster`` and ``retries``
-come together; without them no session is joined, and every ledger that holds an older policy is still read. ``[task]``
-is for guards alone, and without ``[execution]`` the task says how many rows it takes at a time.
+Some may be left out, and then the strictest rule holds, except for ``per_run_epsilon``, without which a server may
+spend all that is left. Without ``clipped`` rows are clipped, each by itself. Without ``accountant`` a Rényi order
+counts. Without ``min_clip_norm`` no clip norm but the policy's own is taken. ``server_keys``, ``min_roster`` and
+``retries`` come together; without them no session is joined, and every ledger that holds an older policy is still read.
+``[task]`` is for guards alone, and without ``[execution]`` the task says how many rows it takes at a time.
 """
 
 from __future__ import annotations
@@ -140,13 +140,13 @@ class _Reader:
                 if table not in tables or name not in self.known:
                     raise InvalidInput(
                         f"{self.source}{self.line(name if name in self.lines else table)}: the key {name.lstrip('.')} "
-                        f"is not known: a rule that is not understood is not kept, so nothing is."
+                        f"is not known: a rule that is not understood cannot be kept, so the policy is refused."
                     )
 
     def _typed(self, name: str, value: Any, kind: type[Value]) -> Value:
         if type(value) is int and not abs(value) < _HUGE:
             raise InvalidInput(f"{self.source}{self.line(name)}: {name} is a number beyond every limit.")
-        # TOML's true is no number, and 8 is a fine 8.0.
+        # TOML's true is not a number, and 8 will do for 8.0.
         if kind is float and type(value) is int:
             value = float(value)
         items: list[object] = value if kind is list and type(value) is list else []

@@ -1,7 +1,7 @@
 """The receipt: what lets training run, once.
 
 Guarantees: a receipt exists only after its charge is durable, cannot be copied, pickled or carried into a forked
-process, and is redeemed at most once. So each noise that is drawn was paid for before it was drawn.
+process, and is redeemed at most once. So all noise was paid for before it was drawn.
 """
 
 from __future__ import annotations
@@ -65,16 +65,18 @@ class Receipt:
         if os.getpid() != self._process:
             raise ReceiptRefused(
                 f"the receipt of entry {self.entry} was issued to another process: charge again in this one, for a "
-                f"fork would draw two noises for one payment."
+                f"fork would draw noise twice for one payment."
             )
         if not self._once.use():
             raise ReceiptRefused(
-                f"the receipt of entry {self.entry} was redeemed before: each training is paid for anew."
+                f"the receipt of entry {self.entry} was redeemed before: each training is paid for separately."
             )
 
     def __reduce__(self) -> NoReturn:
         """Neither pickled nor copied: two receipts would train twice on one charge."""
-        raise ReceiptRefused(f"the receipt of entry {self.entry} cannot be copied: each training is paid for anew.")
+        raise ReceiptRefused(
+            f"the receipt of entry {self.entry} cannot be copied: each training is paid for separately."
+        )
 
 
 def issue(

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 MOST_LISTED: Final = 16
-"""Refusals that are written in full between two charges; what comes beyond is counted."""
+"""Refusals that are written in full between two charges; what goes beyond is counted."""
 
 
 class Refusal(Enum):

@@ -109,7 +109,7 @@ def read_report(line: str) -> Report:
     """The report in a line whose signature holds.
 
     Raises:
-        InvalidInput: for a line that is no report, or whose signatures do not hold.
+        InvalidInput: for a line that is not a report, or whose signatures do not hold.
     """
     if len(line) > LONGEST_LINE:
         raise InvalidInput(f"a report of {len(line)} characters, and {LONGEST_LINE} is the most: it is not counted.")

@@ -15,15 +15,15 @@ _LONGEST_RUN: Final = 200
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _OF: Final = "/"
 _SERVER_DIGITS: Final = 16
-"""Of a key, as it is recorded: should two servers have these in common, they share what one may spend."""
+"""Digits of a key that are recorded: should two servers have these in common, they share what one may spend."""
 ANYBODY: Final = ""
 
 
 def payer_of(run: str) -> str:
     """Whose share pays for a run: all runs of one server have one, since a server can begin as many as it likes.
 
-    A run that the client named itself has its own. Of a session that was recorded without its server nobody knows whose
-    it was: for these it is ``ANYBODY``, and what they spent counts against every server.
+    A run that the client named itself has its own. For a session that was recorded without its server nobody knows
+    whose it was: then it is ``ANYBODY``, and what was spent counts against every server.
     """
     server, of, _ = run.partition(_OF)
     return ANYBODY if not of and _DIGEST.fullmatch(run) else server

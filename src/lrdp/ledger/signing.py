@@ -15,7 +15,7 @@ def check_key(books: Books, key: SigningKey) -> None:
     if books.client_key != key.public:
         raise PolicyRefused(
             f"the key is not the one that signs for this ledger ({books.client_key[:16]}…): name that one, or open the "
-            f"ledger anew if its key was rotated just now.",
+            f"ledger again if its key was rotated just now.",
             Refusal.OTHER_LEDGER,
         )
 

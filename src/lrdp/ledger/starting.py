@@ -72,10 +72,10 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
     """Make the keys and the ledger of the policy in this folder, once: all of them, or none where the disk is full.
 
     The filter is the one that affords the most rounds of the policy's costliest kind; ``plan_rounds`` commits a Rényi
-    order to so many instead.
+    order to that many instead.
 
     Raises:
-        InvalidInput: if the policy affords not one round, or the budget was opened before.
+        InvalidInput: if the policy does not afford a single round, or the budget was opened before.
     """
     policy = read_policy(home.policy)
     if home.key.exists():
@@ -90,7 +90,7 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
         _make_folder(home.key.parent, mode=0o700)
         try:
             ledger = Ledger.create(home.ledger, policy=policy, key=key, administrator=administrator.public, rule=rule)
-        except LedgerUnwritable:  # and not where somebody else's is there, which is another error
+        except LedgerUnwritable:  # not where somebody else's file is there, which is another error
             unmake(home.ledger)
             raise
         undo.callback(unmake, home.ledger)
@@ -112,9 +112,9 @@ def _make_folder(folder: Path, mode: int = 0o777) -> None:
 def replace_key(home: Home) -> SigningKey:
     """Make a new key, let the old one hand over to it, and put it in the old one's place.
 
-    The old key is kept beside it: a backup from before the rotation needs it. After a crash, calling this again ends
-    what was begun. Without the key in force nothing is written: no other key can hand over, and none would open the
-    ledger.
+    The old key is kept beside it: a backup from before the rotation needs it. After a crash, calling this again
+    finishes what was begun. Without the key in force nothing is written: no other key can hand over, and none would
+    open the ledger.
     """
     in_force = verify_export(home.ledger).books.client_key
     new = SigningKey.read(home.next_key) if home.next_key.exists() else None

@@ -19,7 +19,7 @@ from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnw
 
 APPLICATION_ID: Final = 0x4C524450  # "LRDP"
 FILE_FORMAT: Final = 0
-"""SQLite's ``user_version`` of the tables below; a release that changes them counts up, and brings a migration."""
+"""SQLite's ``user_version`` of the tables below; a release that changes them raises it, and brings a migration."""
 _SCHEMA: Final = (
     "CREATE TABLE entries (seq INTEGER PRIMARY KEY, line BLOB NOT NULL, digest BLOB NOT NULL)",
     "CREATE TABLE outbox (charge INTEGER PRIMARY KEY, head TEXT NOT NULL, reply BLOB NOT NULL)",
@@ -203,7 +203,7 @@ class Store:
         return int(self._sql.execute("SELECT sum(requests) FROM unlisted").fetchone()[0])
 
     def take_unlisted(self) -> list[tuple[str, int]]:
-        """Within ``writing``: what was counted, by reason; counting begins anew."""
+        """Within ``writing``: what was counted, by reason; counting starts over."""
         rows = self._sql.execute("SELECT refusal, requests FROM unlisted ORDER BY refusal").fetchall()
         if rows:
             self._sql.execute("DELETE FROM unlisted")
@@ -232,7 +232,7 @@ class Store:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise where something is there already: before anything is begun, so that what is unmade is one's own."""
+    """Raise where something is there already: before anything is begun, so that only one's own file is unmade."""
     if os.path.lexists(path):
         raise _existing(path)
 
@@ -242,7 +242,7 @@ def _existing(path: Path) -> InvalidInput:
 
 
 def unmake(path: Path) -> None:
-    """Away with a file that was begun and could not be ended, so that it can be begun again.
+    """Remove a file that was begun and could not be finished, so that it can be begun again.
 
     SQLite's journal goes too: it would be played back into the ledger that is made next.
     """
@@ -258,7 +258,7 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise
-    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as problem:  # also of lengths made up
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as problem:  # of made-up lengths too
         code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
         if code in _UNWRITABLE:
             raise LedgerUnwritable(
@@ -279,7 +279,7 @@ def _size(path: Path) -> int:
     except OSError as problem:
         raise LedgerUnwritable(f"the ledger {path} cannot be used: {problem.strerror}.") from None
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput(f"{path} is no regular file, so it is no ledger: name the file that `lrdp init` made.")
+        raise InvalidInput(f"{path} is not a regular file, so it is not a ledger: name the file that `lrdp init` made.")
     return found.st_size
 
 

@@ -36,11 +36,10 @@ from lrdp.version import __version__
 class Summary:
     """One client's books in figures.
 
-    ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps cost had they been fixed in
-    advance; ``group`` and ``group_spent`` are both for a unit with as many rows as the policy allows, ``risk``
-    and ``risk_spent`` what an attack can tell of one record; ``without_voids``
-    is both, had nothing been voided; ``recorded`` is what was computed, by which accountant,
-    when the last charge was made.
+    ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps would cost had they been fixed
+    in advance; ``group`` and ``group_spent`` are both for a unit with as many rows as the policy allows, ``risk``
+    and ``risk_spent`` say what an attack can tell of one record; ``without_voids`` is ``guaranteed`` and ``spent`` had
+    nothing been voided; ``recorded`` is what was computed, by which accountant, when the last charge was made.
     """
 
     policy: Policy
@@ -77,7 +76,7 @@ class Summary:
 
     @property
     def left(self) -> AtLeast:
-        """ε that is still to be spent, of the budget that was opened or of less if the policy now says so."""
+        """ε that may still be spent, of the budget that was opened, or of less if the policy now says so."""
         return left(tighter(self.budget, self.policy.budget.total).epsilon, self.guaranteed.epsilon)
 
     @property
@@ -156,7 +155,7 @@ def rounds_left(books: Books, policy: Policy) -> int:
 
 
 def _elsewhere(accountant: Accountant, history: History, delta: float) -> tuple[PrivacySpent, ...]:
-    """ε at δ and at a hundred and ten thousand times less."""
+    """ε at δ, at a hundredth of it and at a ten-thousandth."""
     return tuple(accountant.epsilon(history, delta / factor) for factor in (1, 100, 10_000))
 
 

@@ -1,4 +1,4 @@
-"""Counting steps and refusals. Equal mechanisms are one object here, so a million charges are counted uncompared."""
+"""Counting steps and refusals. Equal mechanisms are one object here, so that a million charges are not compared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RunTally:
 
 
 class RefusalTally:
-    """Requests refused: by reason, and how many since the newest charge, of which ``charges`` is the number."""
+    """Requests refused: by reason, and how many since the newest charge; ``charges`` is how many charges there are."""
 
     def __init__(self) -> None:
         self.by_reason: Counter[Refusal] = Counter()
@@ -43,7 +43,7 @@ class RefusalTally:
         self._charges, self._listed, self._all = 0, 0, 0
 
     def add(self, refusal: Refusal, charges: int, *, requests: int = 1, key: str | None = None) -> None:
-        """So many more; with a ``key``, one that was written in full."""
+        """Count more of them; with a ``key``, one that was written in full."""
         if requests < 1:
             raise ValueError(f"at least one request is refused at a time, not {requests}")
         listed, total = self.since(charges)

@@ -16,7 +16,7 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     """The tables of a text.
 
     Raises:
-        InvalidInput: naming ``source``, for what is no TOML, or is too large or too deep to be somebody's rules.
+        InvalidInput: naming ``source``, for what is not TOML, or is too large or too deep to be somebody's rules.
     """
     if len(text) > MOST_TOML_CHARACTERS:
         raise InvalidInput(

@@ -1,6 +1,6 @@
 """Frozen public functions of a record: what they make of it is kept, for it takes minutes.
 
-Each sees a record for itself, whatever else goes through it at once: passes have one shape, and rows that are left over
+Each sees a record on its own, whatever else goes through it at once: passes have one shape, and rows that are left over
 are blank, so that not even rounding depends on others.
 """
 
@@ -28,7 +28,7 @@ _LAYERS: Final = (6, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """``rows`` returns a row for each record; ``files`` are those of the data folder that it needs besides."""
+    """``rows`` returns a row for each record; ``files`` are those of the data folder that it also needs."""
 
     name: str
     version: int

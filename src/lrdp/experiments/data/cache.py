@@ -1,7 +1,7 @@
-"""Features on disk: computed once, whole or not at all, and looked at before they are believed.
+"""Features on disk: computed once, whole or not at all, and checked before they are believed.
 
-On the shelf of :mod:`lrdp.training.shelf`. Its neighbour ``cached_features`` tells a set by its backbone's weights and
-some of its records, so it has to load both; here a set is told by its files, and is there within a second.
+On the shelf of :mod:`lrdp.training.shelf`. Its neighbour ``cached_features`` identifies a set by its backbone's weights
+and some of its records, so it has to load both; here a set is identified by its files, and is there within a second.
 """
 
 from __future__ import annotations

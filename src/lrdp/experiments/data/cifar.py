@@ -1,4 +1,4 @@
-"""CIFAR-10 as it is packed in its npz files: differences of colours, and of each pixel to a guess from those before.
+"""CIFAR-10 as it is packed in its npz files: differences of colours, and of each pixel from a guess by those before.
 
 Of each picture G, R − G and B − G are kept modulo 256, and of each of these planes what is left after subtracting the
 median edge detector's guess (as in JPEG-LS): the median of west, north and west + north − north-west; in the first row

@@ -15,7 +15,7 @@ from torch.nn import functional
 from lrdp.errors import InvalidInput
 
 Condition = Callable[[Tensor], Tensor]
-"""Rows of a backbone's output as rows of features, each row for itself."""
+"""Rows of a backbone's output as rows of features, each row on its own."""
 
 _PART: Final = 4096  # rows at a time
 
@@ -30,7 +30,7 @@ def whitened(public: Tensor, components: int) -> Condition:
     """In the public rows' first principal directions, each divided by its deviation there, and of unit norm.
 
     Raises:
-        InvalidInput: where the public rows do not span so many directions.
+        InvalidInput: where the public rows do not span that many directions.
     """
     if not 0 < components <= min(public.shape[1], len(public) - 1):
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""How each backbone's output is conditioned, by which public records. None of these functions is given a record."""
+"""How each backbone's output is conditioned, and by which public records. None of these functions is given a record."""
 
 from __future__ import annotations
 

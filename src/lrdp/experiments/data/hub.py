@@ -1,7 +1,7 @@
 """The same tasks from public copies, for people with a network.
 
-``hf:NAME`` is a data set of the Hugging Face hub, as ``hf:stanfordnlp/sst2``, or a folder that ``datasets`` has saved
-to; a configuration stands behind a number sign, as in ``hf:nyu-mll/glue#qnli``. ``flwr:NAME`` takes the same through
+``hf:NAME`` is a data set of the Hugging Face hub, such as ``hf:stanfordnlp/sst2``, or a folder that ``datasets`` has
+saved to; a configuration follows a number sign, as in ``hf:nyu-mll/glue#qnli``. ``flwr:NAME`` takes the same through
 Flower's own package ``flwr-datasets``. Columns are found by their names, and a copy of another form is refused.
 """
 
@@ -85,7 +85,7 @@ def by_flower(name: str, configuration: str | None) -> Mapping[str, Any]:
 
 
 def _splits_of(found: Any) -> Sequence[str]:
-    """A federated data set names its splits only once one of them was loaded."""
+    """A federated data set names its splits only once one of them has been loaded."""
     found.load_split("train")
     return list(found._dataset)
 

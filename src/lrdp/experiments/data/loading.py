@@ -1,7 +1,7 @@
 """The six tasks' data sets, from files in a folder.
 
 ``tests/experiments/data`` writes small ones in the same formats. Where they come from, and under which licences, is
-told in docs/evaluation.md.
+in docs/evaluation.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Source(Protocol):
     def classes(self) -> int: ...
 
     def digest(self, folder: Path) -> str:
-        """Another one for other records."""
+        """Different for different records."""
 
     def read(self, folder: Path) -> Records:
         """All of them."""

@@ -1,4 +1,4 @@
-"""Who has which records. Every client has equally many, so that a share's size is public and says nothing."""
+"""Who has which records. Every client has the same number, so that a share's size is public and says nothing."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ def _share(labels: Tensor, clients: int) -> int:
     limits.whole("clients", clients, 1, "somebody must have the records")
     if clients > len(labels):
         raise InvalidInput(
-            f"clients must be at most the {len(labels)} records, got {clients}: each has one at least. Nothing was run."
+            f"clients must be at most the {len(labels)} records, got {clients}: each has at least one. Nothing was run."
         )
     return len(labels) // clients

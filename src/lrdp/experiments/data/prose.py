@@ -1,4 +1,4 @@
-"""Public texts: those of another task, which for this one are anybody's.
+"""Public texts: those of another task, which are nobody's records in this one.
 
 QNLI's sentences are from Wikipedia, and its questions and QQP's were published for all to use. None of them is a record
 of the task that they condition.
@@ -24,7 +24,7 @@ def other_task(task: str) -> str:
 
 
 def pairs(task: str, data: Path, count: int = PAIRS, seed: int = 0) -> list[tuple[str, str]]:
-    """Some pairs of a task's, by lot."""
+    """Some of a task's pairs, by lot."""
     every = cast(list[tuple[str, str]], TASKS[task].read(data).texts)
     return [every[number] for number in np.random.default_rng(seed).permutation(len(every))[:count]]
 

@@ -22,9 +22,9 @@ from lrdp.experiments.data.settings import DataSettings
 class Recipe:
     """How records become inputs.
 
-    ``condition`` is made of public things alone: it is given the shape of a row of the backbone's, and no records.
-    ``given`` makes of what is kept what a model takes. A change needs another ``version``; ``packages`` are those whose
-    version matters as well, and ``publics`` the tasks whose texts are public here.
+    ``condition`` is made of public things alone: it is given the shape of a row from the backbone, and no records.
+    ``given`` turns what is kept into what a model takes. A change needs another ``version``; ``packages`` are those
+    whose version matters as well, and ``publics`` the tasks whose texts are public here.
     """
 
     version: int
@@ -47,7 +47,7 @@ def recipe(name: str) -> Recipe:
 
 
 def _scaled(pixels: Tensor) -> Tensor:
-    """By constants that nobody's pictures went into."""
+    """By constants that do not depend on anybody's pictures."""
     return (pixels.float() / 255 - 0.5) / 0.25
 
 

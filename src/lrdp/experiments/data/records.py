@@ -32,7 +32,7 @@ class Records:
 
     @property
     def pictures(self) -> NDArray[np.uint8]:
-        """With a channel at least.
+        """With at least one channel.
 
         Raises:
             InvalidInput: where they are texts.
@@ -53,7 +53,7 @@ class Records:
         return self.inputs
 
     def some(self, most_train: int, most_test: int) -> Records:
-        """At most so many of each, by a public lot; 0 is all."""
+        """At most this many of each, by a public draw; 0 is all."""
         random = np.random.default_rng(_LOT)
         train = _chosen(random, 0, self.train, most_train)
         chosen = np.concatenate([train, _chosen(random, self.train, len(self.labels), most_test)])

@@ -24,7 +24,7 @@ _WIDTH: Final = 0.8  # of a wavelet's envelope at the finest scale, in pixels; t
 _FREQUENCY: Final = 0.75 * math.pi
 _SLANT: Final = 4 / ANGLES
 _RADII: Final = (4, 7)
-_TINY: Final = 1e-12  # under the root, where a modulus is nothing
+_TINY: Final = 1e-12  # under the root, where a modulus is zero
 
 
 @torch.no_grad()
@@ -62,7 +62,7 @@ def _reflected(pictures: Tensor, radius: int) -> Tensor:
 
 @lru_cache(maxsize=SCALES)
 def _wavelets(scale: int) -> Tensor:
-    """Real parts, then imaginary parts, of Morlet wavelets at eight angles; each sums to nothing."""
+    """Real parts, then imaginary parts, of Morlet wavelets at eight angles; each sums to zero."""
     reach = torch.arange(-_RADII[scale], _RADII[scale] + 1, dtype=torch.float64)
     rows, columns = torch.meshgrid(reach, reach, indexing="ij")
     width, found = _WIDTH * 2**scale, []

@@ -11,10 +11,10 @@ from lrdp.errors import InvalidInput
 class DataSettings:
     """As in a study's TOML.
 
-    ``data`` is one of the six tasks' names, or where a public copy lies (``hf:…``, ``flwr:…``, see hub.py). Of the
+    ``data`` is one of the six tasks' names, or where a public copy is (``hf:…``, ``flwr:…``, see hub.py). Of the
     features ``components`` are kept, or all where it is 0. ``validation`` is a share of the training records.
-    ``length`` is the public number of word pieces of ``tokens``. ``most_train`` and ``most_test`` take some records
-    only, by lot, for a quick look; 0 takes all.
+    ``length`` is the public number of word pieces of ``tokens``. ``most_train`` and ``most_test`` take only some
+    records, by lot, for a quick look; 0 takes all.
     """
 
     data: str

@@ -1,4 +1,4 @@
-"""What a task gives out: tensors, split in three, with the number of classes."""
+"""What a task provides: tensors, split in three, with the number of classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Of ``train`` the clients get their shares; ``validation`` is for choosing, and ``test`` for what is reported."""
+    """The clients get their shares of ``train``; ``validation`` is for choosing, and ``test`` for what is reported."""
 
     train: Split
     validation: Split

@@ -18,7 +18,7 @@ _TEST_SHARE: Final = 3  # every third record of a hospital is for testing
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomeColumn:
-    """What is to be told: a ``column`` of 0 and 1; with ``days``, whether that happened until then.
+    """What is to be predicted: a ``column`` of 0 and 1; with ``days``, whether it had happened by then.
 
     ``until`` are the ends, in days, of the intervals that a survival model tells apart.
     """
@@ -106,7 +106,7 @@ class Cohort:
         return ~np.isin(self.groups, list(groups))
 
     def parted(self, seed: int) -> tuple[Cohort, Cohort]:
-        """For training and for testing: a third of each hospital's, drawn anew for each seed."""
+        """For training and for testing: a third of each hospital's, drawn afresh for each seed."""
         chance = np.random.default_rng([seed, len(self)])
         test = np.zeros(len(self), bool)
         for name in self.site_names:
@@ -116,7 +116,7 @@ class Cohort:
 
 
 def for_training(records: int) -> int:
-    """How many of so many records."""
+    """How many of these records are for training."""
     return records - records // _TEST_SHARE
 
 
@@ -129,7 +129,7 @@ def cohort(gathering: CohortSettings, folder: Path) -> Cohort:
     """Read it.
 
     Raises:
-        InvalidInput: naming the file, where it is missing, is no parquet or lacks a column.
+        InvalidInput: naming the file, where it is missing, is not parquet or lacks a column.
     """
     source, outcome = gathering.source, gathering.source.outcome
     table = _table(folder / source.file, gathering)
@@ -185,7 +185,7 @@ def _numbers(values: list[Any], name: str) -> Floats:
 
 
 def _one_each(table: Mapping[str, list[Any]], gathering: CohortSettings, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of a patient's stays in a hospital the first: a patient is what is protected, not a stay."""
+    """The first of a patient's stays in a hospital: a patient is what is protected, not a stay."""
     source = gathering.source
     if not source.patient:
         return rows

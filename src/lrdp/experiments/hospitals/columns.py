@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from lrdp.errors import InvalidInput
 
 Floats = NDArray[np.float64]
-_WIDEST: Final = 2.0  # spreads from the middle: a value beyond is as good as that
+_WIDEST: Final = 2.0  # spreads from the middle: a value beyond counts as that
 _TINY: Final = 1e-9
-_LONGEST: Final = 4.0  # most records are shorter than that, and one that is not is cut for itself
+_LONGEST: Final = 4.0  # most records are shorter than that, and one that is not is cut on its own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class _Pictures:
         return saved(figure, self._folder / f"hospitals-{name}")
 
     def served(self, panel: Axes, task: str) -> None:
-        """Each hospital or group for itself."""
+        """Each hospital or group on its own."""
         own = [row for row in self._of(task) if row["group"] not in _JUDGED]
         labels = {row["group"]: f"{row['group']}\n{row['patients']}{' *' * bool(row['low_memory'])}" for row in own}
         self._marks(panel, task, list(labels), ("mean", "mean_low", "mean_high"))

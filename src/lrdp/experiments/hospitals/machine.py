@@ -1,7 +1,7 @@
 """A small machine: a process of its own with a hard limit on its memory, in which one library trains for some steps.
 
 Run as ``python -m``, it reads what to do as JSON and answers with JSON. What ends it for want of memory is evidence;
-what ends it otherwise is an error.
+anything else that ends it is an error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MachineWay:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Train a network on the records of a file for some steps, within ``limit`` bytes, or without where that is 0."""
+    """Train a network on the records of a file for some steps, within ``limit`` bytes, or without a limit if 0."""
 
     way: MachineWay
     inputs: str
@@ -102,7 +102,7 @@ def _measured(job: Job) -> dict[str, Any]:
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    return_large_blocks()  # for all alike: what is freed is given back
+    return_large_blocks()  # the same for all: what is freed is given back
     inputs, labels = (torch.from_numpy(np.load(Path(path))) for path in (job.inputs, job.labels))
     model = network(inputs.shape[1], job.hidden, 2)
     weights = sum(parameter.nbytes for parameter in model.parameters())
@@ -116,7 +116,7 @@ def _measured(job: Job) -> dict[str, Any]:
 
 
 def _most_bytes() -> int:
-    """The most memory that was resident at once: what of it is shared code, too."""
+    """The most memory that was resident at once, shared code included."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -19,7 +19,7 @@ from lrdp.training import CrossEntropy, ExampleLoss, TensorRecords
 
 
 class Question(Protocol):
-    """What is asked of a model with ``outputs`` numbers for inputs of so many ``columns``."""
+    """What is asked of a model with ``outputs`` numbers for inputs of this many ``columns``."""
 
     @property
     def metric(self) -> str:
@@ -32,7 +32,7 @@ class Question(Protocol):
     def loss(self) -> ExampleLoss: ...
 
     def columns(self, inputs: int) -> int:
-        """How many numbers the model reads at a time, of records with so many."""
+        """How many numbers the model reads at a time, of records with this many."""
 
     def records(self, patients: Cohort) -> TensorRecords:
         """As the loss takes them."""
@@ -41,7 +41,7 @@ class Question(Protocol):
         """The higher, the likelier the outcome, or the sooner."""
 
     def measured(self, patients: Cohort, scores: Floats) -> float:
-        """The metric; NaN where nobody can be told from anybody."""
+        """The metric; NaN where nobody can be told apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class HowSoon:
         days = patients.days[:, None]
         events = patients.happened[:, None] & (days > begins) & (days <= ends)
         events[:, 0] |= patients.happened & (patients.days <= 0)
-        at_risk = (days >= ends) | events  # whoever was lost to sight within an interval tells nothing of it
+        at_risk = (days >= ends) | events  # whoever was lost to follow-up within an interval says nothing about it
         return TensorRecords(self._inputs(patients), *(torch.from_numpy(each).float() for each in (events, at_risk)))
 
     def _inputs(self, patients: Cohort) -> Tensor:

@@ -43,7 +43,7 @@ class HospitalsPlan:
         return _once(cells)
 
     def noise_cell(self, line: Line, records: int) -> Cell:
-        """The cell of the σ of a hospital with so many training records."""
+        """The cell of the σ of a hospital with this many training records."""
         task, name, epsilon = line
         ward, method = self.settings.tasks[task], self.settings.methods[name]
         values = {"stage": "noise", "epsilon": epsilon, "delta": self.settings.delta}

@@ -30,16 +30,16 @@ class HospitalTask:
         source: of the patients.
         site: the column that tells hospitals apart.
         group: the column by which results are put together, where a hospital alone has too few patients to be judged;
-            empty for each hospital by itself.
-        least: hospitals of fewer patients are left aside.
-        batch_share: of a hospital's own training records; a batch is at least of one.
-        common_normaliser: whether each record counts alike, by a rate in proportion to a hospital's batch, which is
-            public; otherwise each hospital counts alike.
+            empty for each hospital on its own.
+        least: hospitals with fewer patients are left out.
+        batch_share: of a hospital's own training records; a batch has at least one.
+        common_normaliser: whether each record counts the same, by a rate in proportion to a hospital's batch, which
+            is public; otherwise each hospital counts the same.
         rates: the learning rates that every method is tried with.
         low_memory: the groups whose sites have little memory, and are left out where that is studied.
         methods: the only ones it is run with; none for all.
         epsilons: the only ones it is run at; none for all.
-        seeds: the first so many alone; 0 for all.
+        seeds: how many of the first ones are run; 0 for all.
     """
 
     title: str

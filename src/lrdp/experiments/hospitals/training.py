@@ -50,7 +50,7 @@ def sites(cell: Cell, places: Places) -> dict[str, Any]:
 def trained(cell: Cell, places: Places) -> dict[str, Any]:
     """The metric of each group on its own records, trained with all hospitals or without some."""
     begun = time.monotonic()
-    torch.set_num_threads(1)  # sums over several threads are rounded otherwise
+    torch.set_num_threads(1)  # sums over several threads are rounded differently
     training, judging = patients(cell["gathering"], places).parted(cell["seed"])
     if cell["stage"] == "tuning":
         training, judging = training.parted(cell["seed"])

@@ -23,7 +23,7 @@ _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What to measure of whom: JSON can say it."""
+    """What to measure, and of whom: JSON can express it."""
 
     measure: str
     method: Mapping[str, Any]

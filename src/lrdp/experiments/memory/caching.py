@@ -86,7 +86,7 @@ class CachingAllocator:
     def _found(self, pool: Pool, wanted: int) -> Block | None:
         place = bisect_left(pool.free, (wanted, -1))
         while place < len(pool.free) and pool.free[place][2] is pool.end:
-            place += 1  # the end of an expandable segment counts as large as it can become
+            place += 1  # the end of an expandable segment counts as being as large as it can become
         if place < len(pool.free):
             return pool.free.pop(place)[2]
         return None
@@ -99,7 +99,7 @@ class CachingAllocator:
         return self._reserve(pool, size)
 
     def _grown(self, pool: Pool, wanted: int) -> Block:
-        """The free end of the pool's only segment, with as many pages more as are needed."""
+        """The free end of the pool's only segment, with as many more pages as are needed."""
         end, page = pool.end, SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         there = end.size if end is not None and end.free else 0
         missing = -(-max(0, wanted - there) // page) * page
@@ -108,7 +108,7 @@ class CachingAllocator:
             _unlisted(end).size += missing
             return end
         if fresh is None:
-            raise OutOfReach("an expandable segment has neither a free end nor a new page.")  # cannot be
+            raise OutOfReach("an expandable segment has neither a free end nor a new page.")  # cannot happen
         fresh.before = end
         if end is not None:
             fresh.address, end.after = end.address + end.size, fresh
@@ -145,7 +145,7 @@ class CachingAllocator:
 
 
 def _unlisted(block: Block) -> Block:
-    """No longer among the free."""
+    """Taken out of the free ones."""
     free = block.pool.free
     free.pop(bisect_left(free, (block.size, block.address)))
     return block

@@ -33,7 +33,7 @@ from lrdp.training import (
 )
 
 Done = Callable[[int], None]
-"""Is told the number of records of a step that has ended."""
+"""Called with the number of records of a step that has ended."""
 
 RATE, CLIP, SIGMA = 0.01, 1.0, 1.0
 PIECE: Final = "lrdp: a piece of a batch has been computed"
@@ -45,7 +45,7 @@ class ContestantMethod:
     """An entry of the settings. A ``cap`` or a ``micro_batch`` of 0 is none.
 
     ``memory_limit`` is a client's own, such as "900MB": our engine then does without what takes memory to be fast.
-    ``malloc`` is what a process of this kind asks of the C library: ``default``, ``keep`` or ``return`` freed blocks.
+    ``malloc`` is what such a process asks the C library to do: ``default``, ``keep`` or ``return`` freed blocks.
     """
 
     engine: str
@@ -70,7 +70,7 @@ Steps = Callable[[Sequence[int], Done], None]
 """Takes as many steps as there are sizes; of these sizes, unless the method draws its own."""
 
 Engine = Callable[[ContestantMethod, Setting, Pictures], AbstractContextManager[Steps]]
-"""Makes everything ready; what that takes is no step's."""
+"""Makes everything ready; what that takes counts towards no step."""
 
 
 def contestant(method: ContestantMethod, setting: Setting, records: Pictures) -> AbstractContextManager[Steps]:

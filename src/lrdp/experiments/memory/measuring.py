@@ -20,7 +20,7 @@ Run = Callable[[Done], None]
 
 @dataclass(frozen=True)
 class Happening:
-    """An allocation of so many bytes, or with a negative number the end of one; or, with a name, a mark."""
+    """An allocation of this many bytes, or with a negative number the end of one; or, with a name, a mark."""
 
     address: int
     size: int
@@ -30,8 +30,8 @@ class Happening:
 def recorded(run: Run) -> tuple[list[int], list[Happening]]:
     """The sizes of the steps, and all that torch's allocator and the marks told, in order.
 
-    What the profiler keeps for itself is no tensor, so it is in none of these; it is in the process's memory, which is
-    therefore measured without it.
+    What the profiler keeps for itself is not a tensor, so it is in none of these; it is in the process's memory, which
+    is therefore measured without it.
     """
     sizes: list[int] = []
 
@@ -96,7 +96,7 @@ def process_peak() -> int:
         status = ""
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
     if found is None:
-        raise InvalidInput("this system does not say how much memory a process had; a Linux does: nothing was run.")
+        raise InvalidInput("this system does not say how much memory a process had, as Linux does: nothing was run.")
     return int(found[1]) * 1024
 
 

@@ -12,7 +12,7 @@ from lrdp.experiments.memory.traces import rows_of
 from lrdp.experiments.study import Cell
 
 NAME = "memory"
-_FIRST_REPLAY = 100  # the parts before are those of the measured steps
+_FIRST_REPLAY = 100  # the parts before this are those of the measured steps
 _LIVE_SIZES = 9
 _STEADY = 2  # the first step makes what all others find: a trace is of the second
 
@@ -20,7 +20,7 @@ _STEADY = 2  # the first step makes what all others find: a trace is of the seco
 def measured_cells(settings: MemorySettings) -> list[Cell]:
     """Bytes per step of each contestant, and traces of those that are replayed.
 
-    First parts come first: what a run has when it is stopped is then the same study of fewer steps.
+    First parts come first: a run that is stopped then has the same study with fewer steps.
     """
     replayed = dict.fromkeys(run.contestant for run in settings.replay.runs.values())
     traces = [cell for name in replayed for cell in trace_cells(settings, name).values()]
@@ -30,7 +30,7 @@ def measured_cells(settings: MemorySettings) -> list[Cell]:
 
 
 def process_cells(settings: MemorySettings, name: str) -> Iterator[Cell]:
-    """Steps without a profiler; of a contestant that takes long, perhaps fewer."""
+    """Steps without a profiler; perhaps fewer for a contestant that takes long."""
     most = settings.process_steps.get(name, settings.steps)
     for part, sizes in enumerate(asked_sizes(settings, settings.methods[name])):
         if part * settings.steps_per_cell < most:
@@ -71,7 +71,7 @@ def replayed_sizes(settings: MemorySettings, seed: int) -> list[int]:
 
 
 def trace_cells(settings: MemorySettings, name: str) -> dict[int, Cell]:
-    """By size: for batches in so many pieces the smallest and the largest, and one more to check by."""
+    """By size: for each number of pieces the smallest and the largest batch, and one more to check by."""
     method = settings.methods[name]
     sizes = [settings.batch_size]
     if method.sampling == "poisson":
@@ -89,7 +89,7 @@ def pieces_needed(settings: MemorySettings, method: ContestantMethod) -> list[in
 
 
 def recorded_sizes(settings: MemorySettings, method: ContestantMethod, pieces: int) -> tuple[int, int]:
-    """The two batches in so many equal pieces between which, or near which, all others in as many pieces lie."""
+    """The two batches in this many equal pieces between which, or near which, all others in as many pieces lie."""
     low, high = settings.replay.recorded
     split = [rows_of(size, method.micro_batch) for size in range(low, high + 1)]
     rows = {each for batch in split if len(batch) == pieces for each in batch}
@@ -98,8 +98,8 @@ def recorded_sizes(settings: MemorySettings, method: ContestantMethod, pieces: i
     few = min(rows - {many}, default=many - 1)
     if few < 1 or len(rows_of(pieces * few, method.micro_batch)) != pieces:
         raise InvalidInput(
-            f"micro-batches of {method.micro_batch} are too small to replay: of {pieces} pieces all have as many rows, "
-            f"so that other sizes do not follow from two; nothing was run."
+            f"micro-batches of {method.micro_batch} are too small to replay: with {pieces} pieces all have the "
+            f"same number of rows, so other sizes do not follow from two; nothing was run."
         )
     return pieces * few, pieces * many
 

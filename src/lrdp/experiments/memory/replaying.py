@@ -21,7 +21,7 @@ _LARGEST_DIFFERENCE = 0.001
 
 
 def replayed(settings: MemorySettings, run: Run, seed: int, store: CellStore) -> dict[str, Any]:
-    """What would be reserved after each step, and how well the traces between the recorded ones are met."""
+    """What would be reserved after each step, and how well the recorded traces predict one between them."""
     method = settings.methods[run.contestant]
     traces = {size: _loaded(store, cell) for size, cell in trace_cells(settings, run.contestant).items()}
     trace_at = cache(partial(found_trace, settings, method, traces))

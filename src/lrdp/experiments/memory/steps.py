@@ -22,12 +22,12 @@ class Series:
 
     @property
     def flatness(self) -> float:
-        """The largest over the smallest, which is a byte at least."""
+        """The largest over the smallest, which is taken to be at least a byte."""
         return max(self.values) / max(1, min(self.values))
 
 
 def live_series(settings: MemorySettings, results: Results, name: str) -> Series:
-    """By the allocator's count, beyond what lived before the first step; sizes between two measured ones, between."""
+    """By the allocator's count, beyond what lived before the first step; between two measured sizes, interpolated."""
     found = [results.of(cell) for cell in live_cells(settings, name)]
     sizes = [size for record in found for size in record["sizes"]]
     peaks = [peak for record in found for peak in record["live"]]

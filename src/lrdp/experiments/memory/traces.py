@@ -90,7 +90,7 @@ class Lines:
             )
 
     def at(self, rows: Sequence[int]) -> Trace:
-        """With so many rows in each piece."""
+        """With this many rows in each piece."""
         if len(rows) != len(self.few.pieces):
             raise InvalidInput(f"these traces have {len(self.few.pieces)} pieces, got rows for {len(rows)}.")
         return Trace(tuple(self._piece(*each) for each in zip(self.few.pieces, self.many.pieces, rows, strict=True)))

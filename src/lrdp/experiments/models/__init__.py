@@ -1,7 +1,7 @@
 """Models by name: what a study may train. A new one is a file, and a line in choosing.py.
 
 An entry says which *form* of records it takes, how it is built, what it learns by, and which public probes the engine's
-gate needs. A study names a ``Choice`` in its TOML, and makes of it what a task is made of:
+gate needs. A study names a ``Choice`` in its TOML, and makes from it what a task is made of:
 
 >>> from pathlib import Path
 >>> choice = Choice(kind="cnn")

@@ -1,7 +1,7 @@
 """The paper's model for text: BERT-base, 110 million weights, all of them trained.
 
 The paper says "the pre-trained BERT-base model": name a folder or ``bert-base-uncased`` as its weights to have that.
-Without, it has the same size and random weights, which is enough to measure what a step costs.
+Without them, it has the same size and random weights, which is enough to measure what a step costs.
 """
 
 from __future__ import annotations

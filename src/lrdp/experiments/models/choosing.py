@@ -26,7 +26,7 @@ MODELS: Final[Mapping[str, Model]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """``kind`` is one of ``MODELS``. ``weights`` is a folder beside the data, any other, or a name of the hub.
+    """``kind`` is one of ``MODELS``. ``weights`` is a folder beside the data, any other folder, or a name on the hub.
 
     Without weights a model starts from random numbers. ``bias`` may be left out of a linear head.
     """

@@ -1,4 +1,4 @@
-"""Two convolutions for small pictures, as private training from scratch likes them: few weights, and tanh.
+"""Two convolutions for small pictures, as is best for private training from scratch: few weights, and tanh.
 
 The layers are those of arXiv:2011.11660 for MNIST, with activations as in arXiv:2007.14191.
 """

@@ -15,7 +15,7 @@ from lrdp.training import CrossEntropy
 
 
 class Form(Enum):
-    """What a record is, besides its label. Of all three the label is a whole number from 0 on."""
+    """What a record is, besides its label. In all three the label is a whole number from 0 on."""
 
     FEATURES = "features"
     """A vector of float32."""
@@ -24,7 +24,7 @@ class Form(Enum):
     """Channels × height × width of float32."""
 
     TOKENS = "tokens"
-    """Two rows of whole numbers, so many in every record: word pieces, and a 1 for each that is the sentence's own."""
+    """Two rows of whole numbers, equally long in every record: word pieces, and a 1 for each of the sentence's own."""
 
     @property
     def dimensions(self) -> int:
@@ -36,7 +36,7 @@ class Form(Enum):
 class Wanted:
     """What a model is made for: the shape of one record's input, the number of classes, and weights to start from.
 
-    ``weights`` is a folder, or a name of the Hugging Face hub, of a model that is public; None where it starts from
+    ``weights`` is a folder, or a name on the Hugging Face hub, of a model that is public; None where it starts from
     random numbers. ``seed`` makes these: they are public, the same for all clients. ``bias`` is asked of linear heads.
     """
 

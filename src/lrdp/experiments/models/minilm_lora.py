@@ -1,4 +1,4 @@
-"""Adapters in the last two layers of MiniLM and a head on its mean: few weights, on all that it knows already."""
+"""Adapters in the last two layers of MiniLM and a head on its mean: few weights, on top of what it already knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much noise there is beside what is learnt, before anything is trained; and what the paper says of its runs."""
+"""How much noise there is against what is learnt, before anything is trained; and what the paper says of its runs."""
 
 from __future__ import annotations
 

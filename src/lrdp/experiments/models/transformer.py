@@ -44,7 +44,7 @@ def loaded(kind: str, weights: str | Path, **given: Any) -> Any:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without a bar and a report: a head that is new, or one that is left out, is meant to be so."""
+    """Without a progress bar and a report: a head that is new, or one that is left out, is meant to be so."""
     say = library("transformers.utils.logging")
     level, bar = say.get_verbosity(), say.is_progress_bar_enabled()
     say.set_verbosity_error()
@@ -73,7 +73,7 @@ def arguments(tokens: Tensor) -> dict[str, Tensor]:
 
 
 def some_sentences(wanted: Wanted) -> Sequence[tuple[Tensor, Tensor]]:
-    """Records of nobody, of all lengths: made-up ones would have masks with holes, as no sentence has."""
+    """Nobody's records, of all lengths: made-up ones would have masks with holes, as no sentence has."""
     _, length = wanted.shape
     source = torch.Generator().manual_seed(0)
     found = []

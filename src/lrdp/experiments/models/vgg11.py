@@ -30,7 +30,7 @@ def vgg11(channels: int = 3, classes: int = 10) -> nn.Module:
 
 
 def _build(wanted: Wanted) -> nn.Module:
-    """Smaller pictures, as those of MNIST, get a black border: five poolings leave nothing of 28 pixels."""
+    """Smaller pictures, such as those of MNIST, get a black border: five poolings leave nothing of 28 pixels."""
     channels, height, width = wanted.shape
     if height != width or height > SIDE or height % 2:
         raise InvalidInput(

@@ -47,7 +47,7 @@ class NoiseWay:
 
 @dataclass(frozen=True, kw_only=True)
 class LeastNoise:
-    """``spent`` is what the accountant says of the noise it was asked for; ``rows`` of 0 are without bound."""
+    """``spent`` is what the accountant says of the noise it was asked for; ``rows`` of 0 means no bound."""
 
     noise_multiplier: float
     spent: float
@@ -56,7 +56,7 @@ class LeastNoise:
 
 
 def cap_for(task: NoiseTask, deviations: float) -> int:
-    """So many standard deviations of a Poisson batch's size above what is expected."""
+    """This many standard deviations of a Poisson batch's size above what is expected."""
     rate = task.batch_size / task.records
     return math.ceil(task.batch_size + deviations * math.sqrt(task.batch_size * (1.0 - rate)))
 

@@ -13,7 +13,7 @@ from lrdp.experiments.study import decoded
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    """Caps at so many standard deviations of a batch's size above what is expected."""
+    """Caps at these numbers of standard deviations of a batch's size above what is expected."""
 
     tasks: tuple[str, ...]
     epsilons: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""What a server that keeps one account for all would claim of each client's ε, beside what each one's own books say."""
+"""What a server that keeps one account for all would claim of each client's ε, and what each one's own books say."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Epsilons = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """ε of so many rounds of ``local_steps`` steps each, by the real accountant."""
+    """ε of this many rounds of ``local_steps`` steps each, by the real accountant."""
 
     mechanism: SampledGaussian
     accountant: Accountant
@@ -50,7 +50,7 @@ def _average(meter: Meter, seen: Attendance) -> Epsilons:
 
 
 def _every_round(meter: Meter, seen: Attendance) -> Epsilons:
-    """Everybody as if it had taken part always: sound, and dear."""
+    """Everybody as if it had always taken part: sound, and expensive."""
     return np.full(len(seen.charged), meter.one(seen.rounds))
 
 
@@ -64,7 +64,7 @@ def _sampled_clients(meter: Meter, seen: Attendance) -> Epsilons:
 
 
 def _arrived(meter: Meter, seen: Attendance) -> Epsilons:
-    """Each client for itself, by the updates that came in: what was lost on the way is forgotten."""
+    """Each client on its own, by the updates that came in: what was lost on the way is forgotten."""
     return meter.of(seen.arrived)
 
 

@@ -12,7 +12,7 @@ from lrdp.experiments.utility.mechanisms import OWN, part, step_of
 
 
 def compared(cell: Cell) -> dict[str, Any]:
-    """The true ε of each client, and of each claim what it says and how far it is off."""
+    """The true ε of each client, and for each claim what it says and how far off it is."""
     seen = attend(Pattern(**cell["takes_part"]), cell["clients"], cell["rounds"], cell["seed"])
     meter = Meter(
         mechanism=step_of(cell["mechanism"]),

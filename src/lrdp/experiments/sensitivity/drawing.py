@@ -1,4 +1,4 @@
-"""A panel for each parameter, and how far one account for all is off for each client."""
+"""A panel for each parameter, and how far off one account for all is for each client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small federation with a real ledger for each client, whose books are held against what the messages say."""
+"""A small federation with a real ledger for each client, whose books are compared with what the messages say."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Small:
 
 @dataclass(frozen=True, kw_only=True)
 class Book:
-    """One client's ledger beside the messages: ``trained`` updates left it, ``lost`` of them never arrived.
+    """One client's ledger compared with the messages: ``trained`` updates left it, ``lost`` of them never arrived.
 
     ``expected`` is the accountant's ε of the rounds it trained in; ``guaranteed`` holds under any adaptivity as well.
     """

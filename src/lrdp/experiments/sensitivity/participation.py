@@ -18,7 +18,7 @@ class Pattern:
     """How clients take part.
 
     Each has a rate of its own, uniform from ``rate_least`` to ``rate_most``: how likely it is to train in a round while
-    it is there. It is there for ``stay`` rounds and then away for ``pause``, both on average and without memory; with
+    it is there. It is there for ``stay`` rounds and then away for ``pause``, both on average, and memoryless; with
     ``pause = 0`` it is always there. Of its updates, ``lost`` never arrive, though they are paid for.
     """
 
@@ -32,7 +32,7 @@ class Pattern:
         if not 0 < self.rate_least <= self.rate_most <= 1:
             raise InvalidInput(
                 f"rates must satisfy 0 < rate_least ≤ rate_most ≤ 1, got {self.rate_least} and {self.rate_most}: they "
-                f"are probabilities, and whoever never takes part is no client. Nothing was run."
+                f"are probabilities, and whoever never takes part is not a client. Nothing was run."
             )
         if not (self.stay >= 1 and self.pause >= 0 and 0 <= self.lost < 1):
             raise InvalidInput(

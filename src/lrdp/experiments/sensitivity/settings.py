@@ -60,7 +60,7 @@ class SensitivityTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Crowd:
-    """Many clients of equal size, whose rounds are counted only: noise is that of ``epsilon`` for all rounds."""
+    """Many clients of equal size, whose rounds are only counted: noise is that of ``epsilon`` for all rounds."""
 
     clients: int
     rounds: int
@@ -83,7 +83,7 @@ class Ledgers:
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivitySettings:
-    """``tuning_seeds`` are none of ``seeds``; ``only_tasks`` are those that are run, none for all."""
+    """``tuning_seeds`` are not among ``seeds``; ``only_tasks`` are those that are run, none for all."""
 
     epsilons: tuple[float, ...]
     delta: float
@@ -106,7 +106,7 @@ class SensitivitySettings:
         return {name: self.tasks[name] for name in self.only_tasks or self.tasks}
 
     def values_of(self, name: str) -> list[float]:
-        """What is tried of one parameter, the base among it."""
+        """The values that are tried of one parameter, the base among them."""
         return sorted({*self.varied[name], float(getattr(self.base, name))})
 
     def settings(self) -> list[Federal]:

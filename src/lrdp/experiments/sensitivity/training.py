@@ -24,7 +24,7 @@ from lrdp.training import check_records
 def trained(cell: Cell, places: Places) -> dict[str, Any]:
     """How well the averaged last models do, and what each client has spent by its own count of rounds."""
     begun = time.monotonic()
-    torch.set_num_threads(1)  # sums over several threads are rounded otherwise
+    torch.set_num_threads(1)  # sums over several threads are rounded differently
     held, turns = _holdings(cell, places), Turns.drawn(cell)
     found = judged(cell, held, run_in_process(cell, held, turns.arriving))
     spent = turns.spent(cell)

@@ -10,12 +10,12 @@ from hashlib import sha256
 from typing import Any
 
 Record = Mapping[str, Any]
-"""Of values that JSON can say."""
+"""Of values that JSON can express."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """``values`` are all that the result depends on, but for the code and the data; JSON can say them."""
+    """``values`` are all that the result depends on, except the code and the data; JSON can express them."""
 
     study: str
     values: Record

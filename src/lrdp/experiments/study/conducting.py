@@ -56,10 +56,10 @@ class Study(Protocol):
 
 
 class Observe(Protocol):
-    """Is told of progress."""
+    """Told of progress."""
 
     def stage(self, cells: int, kept: int) -> None:
-        """A stage of so many cells begins; so many of them were run before."""
+        """A stage of ``cells`` cells begins; ``kept`` of them were run before."""
 
     def done(self, cell: Cell, seconds: float) -> None:
         """A cell has been run and kept."""

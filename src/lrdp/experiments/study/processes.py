@@ -1,4 +1,4 @@
-"""The processes that cells run in: each on one core, so that they do not stand in each other's way."""
+"""The processes that cells run in: each on one core, so that they do not get in each other's way."""
 
 from __future__ import annotations
 

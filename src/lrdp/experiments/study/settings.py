@@ -12,7 +12,7 @@ from lrdp.errors import InvalidInput
 from lrdp.ledger import MOST_TOML_CHARACTERS, read_toml
 
 QUICK: Final = "quick"
-"""The table of what is different where a study is only to be seen to run."""
+"""The table of what is different where a study only has to be seen to run."""
 
 
 def shipped(name: str) -> Path:
@@ -25,7 +25,7 @@ def read_settings(path: Path, *, quick: bool) -> dict[str, Any]:
     """The tables of a file, with those under ``[quick]`` laid over them where asked for.
 
     Raises:
-        InvalidInput: naming the file, where it cannot be read or is no TOML.
+        InvalidInput: naming the file, where it cannot be read or is not TOML.
     """
     try:
         text = files.read(path, MOST_TOML_CHARACTERS).decode("utf-8")

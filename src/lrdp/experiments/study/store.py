@@ -16,7 +16,7 @@ _MOST_BYTES: Final = 64 << 20
 
 
 class CellStore:
-    """A folder of finished cells. Whoever runs the study again goes on where it was."""
+    """A folder of finished cells. Whoever runs the study again goes on where it stopped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "cells"
@@ -29,7 +29,7 @@ class CellStore:
         """What came out of it, or None where it has not been run.
 
         Raises:
-            InvalidInput: where its file is no whole result: half of one is never taken for one.
+            InvalidInput: where its file is not a whole result: half of one is never taken for one.
         """
         path = self._path(cell)
         if not path.exists():

@@ -1,7 +1,7 @@
 """A federation without ledgers: Flower's messages within one process, and the very sums of verified rounds.
 
 Updates are rounded to whole numbers, added up, and the model moves by the sum as :mod:`lrdp.integrity` moves it: so a
-study's models are those that clients with ledgers and tags would have got, to the bit.
+study's models are those that clients with ledgers and tags would have got, bit for bit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Turns = Callable[[int], Iterable[int]]
 
 
 def averaged(clients: Sequence[Researcher], first: Model, rounds: int, turns: Turns | None = None) -> Iterator[Model]:
-    """The model after each round, to which all whose turn it is contribute alike; without ``turns``, everybody.
+    """The model after each round, to which all whose turn it is contribute equally; without ``turns``, everybody.
 
     A round that nobody contributes to leaves the model as it was.
 

@@ -1,6 +1,6 @@
 """The first steps of a training that is too long for a small machine: what they take, and what the whole would.
 
-Beside it stands how much noise there would be, which needs no training at all.
+Next to it stands how much noise there would be, which needs no training at all.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FirstSteps:
         return _WORK[cell["stage"]](cell, places)
 
     def rows(self, results: Results) -> Sequence[Mapping[str, Any]]:
-        """For each task, method and ε the noise of the whole, beside what a step was measured to take."""
+        """For each task, method and ε the noise of the whole, next to what a step was measured to take."""
         lines = [(task, *line) for task in self.plan.settings.chosen_tasks for line in self._lines()]
         return [self._row(results, *line) for line in lines]
 
@@ -128,7 +128,7 @@ class _Clock:
         self.clients[-1].append(time.process_time())
 
     def step_seconds(self, begun: float) -> float:
-        """The mean of all steps but each client's first, which is made ready for; of single steps, of all there is."""
+        """The mean of all steps but each client's first, which includes set-up; where each took one, of all."""
         gaps = [later - sooner for ends in self.clients for sooner, later in pairwise(ends)]
         return fmean(gaps) if gaps else (self.clients[-1][-1] - begun) / len(self.clients)
 

@@ -34,13 +34,13 @@ _FITTING: Final[dict[str, int]] = {"fixed-size": 1, "truncated-poisson": -1}
 
 
 def check_parts(sampling: str, accountant: str) -> None:
-    """Refuse names that nothing stands for."""
+    """Refuse names that stand for nothing."""
     part(_FITTING, sampling, "sampling")
     part({**dict.fromkeys(OWN), **_OPACUS, NONE: None}, accountant, "accountant")
 
 
 def records_held(sampling: str, dataset_size: int) -> int:
-    """How many records a client has for whom this public size is stated, so that a neighbour would be trained too.
+    """How many records a client with this stated public size has, so that a neighbour would be trained on too.
 
     The public size, and with it σ, is the same for every method: what differs is one record above or below it.
     """
@@ -98,7 +98,7 @@ def _least(start: SampledGaussian, steps: int, budget: Budget, accountant: str) 
 
 
 def spent(step: SampledGaussian, steps: int, delta: float, accountant: str) -> float:
-    """What so many steps cost by one accountant. Opacus's takes them for plain Poisson, and knows of no cap."""
+    """What this many steps cost by one accountant. Opacus's takes them for plain Poisson, and knows of no cap."""
     if accountant in _OPACUS:
         return opacus_noise.spent(step.noise_multiplier, step.probability, steps, delta, _OPACUS[accountant])
     return part(OWN, accountant, "accountant").epsilon({step: steps}, delta).epsilon

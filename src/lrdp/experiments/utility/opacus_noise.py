@@ -53,7 +53,7 @@ def spent(
     accountant: str,
     fineness: Fineness | None = None,
 ) -> float:
-    """What Opacus says that so many steps cost."""
+    """What Opacus says that this many steps cost."""
     from opacus.accountants import create_accountant
 
     books = create_accountant(mechanism=accountant)

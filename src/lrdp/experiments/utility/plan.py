@@ -48,7 +48,7 @@ class UtilityPlan:
         return Cell(NAME, {**values, "decimals": parts.decimals})
 
     def tuning(self, results: Results) -> list[Cell]:
-        """Every rate for every method, judged on validation data with seeds of its own; a single one needs no look."""
+        """Every rate for every method, judged on validation data with seeds of its own; a single one needs no trial."""
         return [
             self._training(results, line, rate=rate, seed=seed, tested=False)
             for line in self._lines()
@@ -59,13 +59,13 @@ class UtilityPlan:
         ]
 
     def _tuned_at(self, line: tuple[str, str, float]) -> float:
-        """The ε whose rate a line takes: its own, but where the task names one."""
+        """The ε whose rate a line takes: its own, unless the task names one."""
         task, method, epsilon = line
         named = self.settings.tasks[task].tuned_at
         return named if named in [each for name, _, each in self.lines(task) if name == method] else epsilon
 
     def _tuned_by(self, line: tuple[str, str, float]) -> str:
-        """The method whose rates a line takes: its own, but where it names another that is run, too."""
+        """The method whose rates a line takes: its own, unless it names another that is also run."""
         other = self.settings.methods[line[1]].rates_of
         return other if other in self.settings.methods_of(self.settings.tasks[line[0]]) else line[1]
 
@@ -147,7 +147,7 @@ class UtilityPlan:
             "tested": tested,
             "private": method.private,
             "engine": method.engine,
-            "micro_batch": method.micro_batch if tested else 0,  # it changes the last bits alone, and the time
+            "micro_batch": method.micro_batch if tested else 0,  # it changes only the last bits, and the time
             "clients": self.settings.clients,
             "clip_norm": self.settings.clip_norm,
             "delta": self.settings.delta,
@@ -172,7 +172,7 @@ class UtilityPlan:
         return self.settings.methods[line[1]].sampling
 
     def _length(self, subject: UtilityTask) -> dict[str, int]:
-        """All rounds, or the first so many steps of them."""
+        """All rounds, or only as many of the first steps as are asked for."""
         rounds, local = self.settings.rounds_of(subject), subject.local_steps
         most = self.settings.steps
         if not most:

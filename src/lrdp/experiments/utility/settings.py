@@ -45,16 +45,17 @@ class Method:
     """How batches are drawn, how noise is calibrated and who trains: the parts that a method is made of.
 
     Args:
-        cap_deviations: the cap of truncated Poisson is B + so many √B.
+        cap_deviations: the cap of truncated Poisson is B + this many √B.
         most_cut: the most that its cut probability may be.
         micro_batch: rows at a time; 0 for all at once.
         decimals: of σ, rounded up, as a policy states it; 0 for as many as calibration gives.
-        local_steps: in place of the task's, of as many rounds; batches are larger by as much as steps are fewer, and
-            learning rates too, so that passes over the data, and how far they may lead, are the same. 0 for the task's.
+        local_steps: in place of the task's, of as many rounds; batches are larger in proportion as steps are fewer,
+            and learning rates too, so that passes over the data, and how far they may lead, are the same. 0 for the
+            task's.
         gamma: of automatic clipping; 0 for gradients that are cut to the clip norm and never lengthened.
         rates_of: another method, whose learning rates are taken instead of its own being tried.
         epsilons: the only ones it is run at; none for all.
-        seeds: the first so many alone; 0 for all.
+        seeds: how many of the first ones are run; 0 for all.
     """
 
     title: str
@@ -79,7 +80,7 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class UtilitySettings:
-    """``baseline`` is the method that gaps are taken to. ``tuning_seeds`` are none of ``seeds``.
+    """``baseline`` is the method that gaps are measured from. ``tuning_seeds`` are not among ``seeds``.
 
     Args:
         name: of what is written.
@@ -87,7 +88,7 @@ class UtilitySettings:
         paper: by task, what the paper states of its run; noise and hours of the whole are those of that run.
         stepped: the method whose first ``steps`` are measured, at the first ε.
         model: in place of every task's own; empty for none.
-        steps: the first so many of a training, with the noise of the whole; 0 for the whole.
+        steps: how many of a training's first steps are run, with the noise of the whole; 0 for the whole.
         ray: also run one cell of each task on Ray, with ledgers and verified rounds.
         ledgered: the method and ε of that cell; σ must be what a policy states.
     """
@@ -196,7 +197,7 @@ def read(tables: Mapping[str, Any]) -> UtilitySettings:
 
 
 def _fitted(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Tasks with what their model needs otherwise, such as other inputs or rates: its own table ``over``."""
+    """Tasks with what their model needs to be different, such as inputs or rates: its own table ``over``."""
     models, tasks = tables.get("models", {}), tables.get("tasks", {})
     over = {
         name: models.get(tables.get("model") or task.get("model"), {}).get("over", {}) for name, task in tasks.items()

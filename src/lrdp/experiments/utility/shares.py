@@ -1,4 +1,4 @@
-"""Who has which records: loaded once in a process, and dealt out anew for each seed."""
+"""Who has which records: loaded once in a process, and dealt out again for each seed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Gap:
     """How much better one method is than another, in points, with 95% intervals.
 
     ``paired``: both had the same batches and noise for the same seed, which shows the methods' own difference.
-    ``independent``: each seed of one is held against the next seed of the other, as if two people had run them.
+    ``independent``: each seed of one is compared with the next seed of the other, as if two people had run them.
     """
 
     mean: float

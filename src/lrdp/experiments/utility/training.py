@@ -32,14 +32,14 @@ class Trained:
 
     @property
     def digest(self) -> str:
-        """Of all models: equal if and only if they are, to the bit."""
+        """Of all models: equal if and only if they are, bit for bit."""
         return sha256(b"".join(model.tobytes() for model in self.models)).hexdigest()
 
 
 def trained(cell: Cell, places: Places) -> dict[str, Any]:
     """What comes out of a cell of training; the test set is looked at where the cell says so."""
     begun = time.monotonic()
-    torch.set_num_threads(1)  # sums over several threads are rounded otherwise
+    torch.set_num_threads(1)  # sums over several threads are rounded differently
     held = holdings(cell, places)
     run = run_in_process(cell, held)
     return {**judged(cell, held, run), "seconds": round(time.monotonic() - begun, 2)}
@@ -56,7 +56,7 @@ def judged(cell: Cell, held: Holdings, run: Trained) -> dict[str, Any]:
 
 
 def tail_average(models: Sequence[Model]) -> Model:
-    """The mean of the last fifth, at least of one."""
+    """The mean of the last fifth, and of at least one."""
     last = models[-math.ceil(len(models) / 5) :]
     return np.asarray(np.mean(last, axis=0, dtype=np.float64), MODEL)
 
@@ -88,7 +88,7 @@ def run_in_process(cell: Cell, held: Holdings, turns: Turns | None = None, *, ob
 
 
 def run_desks(desks: Sequence[Desk], engine: Engine, rounds: int, turns: Turns | None = None) -> Trained:
-    """Rounds among clients that have the same model, and otherwise whatever is their own."""
+    """Rounds among clients that have the same model; everything else is their own."""
     model = desks[0].task.model
     layout = Layout.of_model(model)
     first = layout.flat(dict(model.named_parameters()))

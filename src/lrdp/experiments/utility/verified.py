@@ -1,7 +1,7 @@
 """The same training with everything that real clients have: policies, ledgers, tags, and processes of their own.
 
 Only the randomness is the study's: where a participant would ask the operating system, a client of a study derives its
-keys from the study's seed. So the models must be equal to those of the cheap way, to the bit.
+keys from the study's seed. So the models must be equal to those of the cheap way, bit for bit.
 """
 
 from __future__ import annotations
