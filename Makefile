@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test coverage check demo slow zoo paper paper-quick docs release fmt constraints clean FORCE
+.PHONY: help test coverage check types types-of-tests demo slow zoo paper paper-quick docs release fmt constraints clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,9 +28,11 @@ coverage: check ## The same, and how much of each room it reaches: what .ci/run 
 check: $(DEV) ## The quick checks alone: lint, format, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/mypy --config-file tests/mypy.ini
+	@$(MAKE) --no-print-directory -j2 types types-of-tests
 	@$(BIN)/lint-imports --no-logo
+
+types types-of-tests: $(DEV)
+	@$(BIN)/mypy $(if $(findstring tests,$@),--config-file tests/mypy.ini)
 
 # Whoever already has the developers' environment needs no other.
 demo: $(if $(wildcard $(DEV)),$(DEV),$(DEMO)) ## Run a private, verified federation on this machine (ARGS="--rounds 6" to choose)

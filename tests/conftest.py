@@ -1,6 +1,7 @@
 """What all tests share: how hypothesis searches, one thread for each worker, and what coverage sees."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,17 @@ WAITING = ("test_deployment.py", "test_apps.py", "test_simulation.py")
 """Whole federations with processes of their own: begun last, one worker would be idle while they wait."""
 
 
+CASES = 3
+"""How many cases of one test are traced: the others run the same lines with other values."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that mostly wait begin first; where coverage is measured, searches and all else are not slowed down."""
     items.sort(key=lambda item: item.path.name not in WAITING)
+    seen = Counter[str]()
     for item in items:
-        traced = any(item.path.is_relative_to(TESTS / suite) for suite in TRACED)
+        test = item.nodeid.partition("[")[0]
+        seen[test] += 1
+        traced = any(item.path.is_relative_to(TESTS / suite) for suite in TRACED) and seen[test] <= CASES
         if not traced or is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker("no_cover")

@@ -16,6 +16,8 @@ from lrdp.ledger.heads import Successor, rotation_message
 from lrdp.ledger.reports import Report, read_report, report_of
 from lrdp.ledger.summary import rounds_left
 
+HAIR = 2e-4  # within which an accountant's search finds the best order: at fixed ones the view may be as much below
+
 
 def client(tmp_path: Path, name: str, rounds: list[tuple[float, int]], **options: Any) -> tuple[World, Report, Ledger]:
     (tmp_path / name).mkdir()
@@ -36,7 +38,7 @@ def test_the_view_says_of_each_client_what_its_own_ledger_says(tmp_path: Path) -
         answer = ledger.answer()
         assert seen.guaranteed[row] == pytest.approx(answer.guaranteed.epsilon, rel=1e-12)
         assert seen.spent[row] == pytest.approx(answer.spent.epsilon, rel=0.02)
-        assert seen.spent[row] >= answer.spent.epsilon * (1 - 1e-9)
+        assert seen.spent[row] >= answer.spent.epsilon * (1 - HAIR)
         assert seen.left[row] == pytest.approx(8.0 - answer.guaranteed.epsilon)
         assert seen.rounds[row] == rounds_left(ledger.books, world.rules)
         ledger.close()
@@ -115,7 +117,7 @@ def test_many_clients_agree_with_the_accountant_one_by_one(tmp_path: Path) -> No
     accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
     for row in range(0, 300, 37):
         exact = accountant.epsilon(reports[row].history, 1e-6).epsilon
-        assert exact * (1 - 1e-9) <= seen.spent[row] <= exact * 1.02 + 1e-9
+        assert exact * (1 - HAIR) <= seen.spent[row] <= exact * 1.02 + 1e-9
         assert seen.guaranteed[row] >= exact * (1 - 1e-9)
     assert replace(seen, rounds=seen.rounds).rounds.min() >= 0
 

@@ -176,12 +176,12 @@ def check_policy(seed: int, folder: Path) -> None:
     assert answer.admitted
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_the_epsilon_that_is_printed_is_never_too_small(seed: int) -> None:
     check_epsilon(seed)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_noise_that_is_printed_keeps_its_own_budget(seed: int) -> None:
     check_calibrate(seed)
 

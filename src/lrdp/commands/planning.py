@@ -71,6 +71,8 @@ def plan(
     budget = Budget(epsilon=epsilon, delta=delta)
     _one_view(passes, {"--rows": rows, "--least-steps": least_steps}, {"-b": batch_size, "--rounds": rounds})
     keys.require_name(client)
+    if write is not None:
+        _require_room(write)
     holder = Holder(client=client, unit=unit, max_rows_per_unit=1)
     if passes is not None:
         aim = TrainingAim(
@@ -91,6 +93,13 @@ def plan(
             budget=budget,
         )
         _at_equal_rows(training, holder, plot, write, as_json)
+
+
+def _require_room(path: Path) -> None:
+    """Said before the search, which takes a while."""
+    if path.exists() or not path.parent.is_dir():
+        why = "is already there" if path.exists() else "would lie in no folder"
+        raise InvalidInput(f"--write {path} {why}: nothing was computed or written.")
 
 
 def _one_view(passes: float | None, with_passes: dict[str, int | None], without: dict[str, int | None]) -> None:

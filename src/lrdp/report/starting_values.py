@@ -95,5 +95,5 @@ def _plain(name: str, value: float, rule: str, source: str) -> StartingValue:
 
 
 def _two_digits(value: float) -> float:
-    digits = 1 - math.floor(math.log10(value))
-    return round(value, digits) if digits > 0 else int(round(value, digits))
+    rounded = round(value, 1 - math.floor(math.log10(value)))
+    return rounded if rounded < 10 else int(rounded)
