@@ -153,6 +153,15 @@ def test_a_residual_network_after_replacing_batch_norm(dtype):
     assert_engine_is_exact(model, sum_of_squares, batch, 4)
 
 
+def test_a_batch_norm_that_has_two_names_is_replaced_under_both():
+    norm = nn.BatchNorm2d(8)
+    model = replace_batch_norm(nn.ModuleDict({"first": norm, "again": norm}))
+    first, again = (model.get_submodule(name) for name in ("first", "again"))
+    assert isinstance(first, nn.GroupNorm)
+    assert isinstance(again, nn.GroupNorm)
+    assert first.weight is again.weight
+
+
 def test_an_lstm_classifier():
     class Classifier(nn.Module):
         def __init__(self):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lrdp.accounting import SampledGaussian
+from lrdp.accounting import SizedGaussian
 from lrdp.figures import AtMost
 from lrdp.ledger import Summary
 from lrdp.report.statement import Statement
@@ -87,5 +87,5 @@ def _privacy_loss(summary: Summary, texts: dict[str, str]) -> dict[str, Any]:
 
 
 def _domain(summary: Summary) -> str:
-    scopes = {step.scope for step in summary.history if isinstance(step, SampledGaussian)}
+    scopes = {step.scope for step in summary.history if isinstance(step, SizedGaussian)}
     return f"One client's records: {'; '.join(sorted(scopes)) or 'every data set'}."

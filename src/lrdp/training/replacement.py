@@ -21,10 +21,9 @@ def replace_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
     changed = copy.deepcopy(model)
     if isinstance(changed, _BatchNorm):
         return _group_norm(changed, groups)
-    for parent in list(changed.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, _BatchNorm):
-                setattr(parent, name, _group_norm(child, groups))
+    for name, module in list(changed.named_modules(remove_duplicate=False)):  # one layer may have two names
+        if isinstance(module, _BatchNorm):
+            changed.set_submodule(name, _group_norm(module, groups))
     return changed
 
 

@@ -66,7 +66,8 @@ class OutputLoss(ExampleLoss):
 
     Guarantees: a mean over a batch is never taken for the losses of examples. The loss is asked for every element, and
     the mean is over each example's own, so torch's mean over a batch is the mean of these; where it is not, the loss is
-    refused.
+    refused. A target that torch ignores (-100) is an element whose loss is 0, and is counted: how many others have must
+    not change what one record contributes.
 
     >>> import torch
     >>> OutputLoss(nn.MSELoss())(nn.Identity(), (torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 0.0]])))
