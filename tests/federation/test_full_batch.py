@@ -27,6 +27,7 @@ from lrdp.ledger import (
     summarize,
     write_draft,
 )
+from lrdp.report.registry_entry import entry
 from lrdp.report.statement import Statement, record
 from lrdp.training import CrossEntropy, Execution, TensorRecords
 
@@ -78,7 +79,10 @@ def test_rounds_of_the_whole_data_set_are_paid_verified_and_end_with_the_budget(
 def test_the_statement_and_its_record_say_what_was_done(hospitals: World) -> None:
     hospitals.run(1)
     with hospitals.consortium.client(hospitals.names[0]).ledger() as ledger:
-        said = record(Statement(summary=summarize(ledger.books)))
+        statement = Statement(summary=summarize(ledger.books), head=ledger.head())
+    said = record(statement)
+    domain = entry(statement)["entry"]["deployment"]["dp_variant"]["data_domain"]
+    assert f"at most {BOUND} records" in domain
     step = said["mechanisms"][0]
     assert (step["name"], step["dataset_size"], step["batch_size"], step["probability"]) == (
         "full-batch",

@@ -52,24 +52,16 @@ def test_every_method_is_tried_with_as_many_rates():
     counts: dict[Any, Any] = {}
     for cell, _ in fake(study, lambda cell: 0.5).where(stage="tuning"):
         counts.setdefault((cell["method"], cell["epsilon"]), []).append(cell["rate"])
-    fewer = {key: rates for key, rates in counts.items() if key[0] == "large-batch"}
-    assert set(map(tuple, fewer.values())) == {(0.3333, 1.3333)}  # three local steps for two, and rates as much smaller
-    assert {tuple(rates) for key, rates in counts.items() if key not in fewer} == {(0.5, 2.0)}
-    plain = {"none", "poisson-rdp", "poisson-prv", "l-rdp", "fixed-pld", "truncated"}
-    assert {method for method, _ in counts} == {*plain, "large-batch"}
+    assert set(map(tuple, counts.values())) == {(0.5, 2.0)}
+    named = {"none", "poisson-rdp", "poisson-prv", "l-rdp", "fixed-pld", "truncated", "recommended"}
+    assert {method for method, _ in counts} == named
 
 
-def test_a_method_with_steps_of_its_own_makes_as_many_passes_in_as_many_rounds():
-    study = shipped()
-    for task in study.settings.tasks:
-        own, plain = (study.settings.as_run(task, method) for method in ("large-batch", "truncated"))
-        assert plain == study.settings.tasks[task]
-        assert own.rounds == plain.rounds
-        assert own.local_steps < plain.local_steps
-        assert own.batch_size * own.local_steps == pytest.approx(plain.batch_size * plain.local_steps, rel=2e-3)
-        assert len(own.rates) == len(plain.rates)
-        ratios = [after / before for after, before in zip(own.rates, plain.rates, strict=True)]
-        assert ratios == pytest.approx([own.batch_size / plain.batch_size] * len(ratios), rel=2e-3)
+def test_automatic_clipping_is_in_the_cells_of_its_method_alone():
+    found = fake(small(epsilons=[8.0]), lambda cell: 0.5)
+    told = {cell["method"]: cell.values.get("gamma") for cell, _ in found.where(stage="final")}
+    assert told.pop("recommended") == 0.01
+    assert set(told.values()) == {None}
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,13 @@ def test_with_ledgers_policies_and_verified_rounds_the_models_are_the_same_bits(
     assert max(spent) <= cell["epsilon"]
 
 
+def test_automatic_clipping_lengthens_what_is_short(final, where):
+    cell = final("recommended")
+    flat = Cell(NAME, {name: value for name, value in cell.values.items() if name != "gamma"})
+    moved, less = (run_in_process(each, holdings(each, where)).models[0] for each in (cell, flat))
+    assert not np.array_equal(moved, less)
+
+
 def test_another_seed_gives_other_models_and_a_difference_is_an_error(final, where):
     cell, other = final("l-rdp"), final("l-rdp", seed=1)
     expected = trained(other, where)["models_sha256"]

@@ -68,7 +68,7 @@ class FirstSteps:
 
     def _noise(self, results: Results) -> list[Cell]:
         return [
-            self.plan.noise_for(method, epsilon, self._whole(results, task, method))
+            self.plan.noise_for(method, epsilon, self._whole(results, task))
             for task in self.plan.settings.chosen_tasks
             for method, epsilon in self._lines()
         ]
@@ -79,18 +79,18 @@ class FirstSteps:
     def _step(self, results: Results, task: str) -> Cell:
         method, epsilon = self._lines()[0]
         method = self.plan.settings.stepped or method
-        noise = results.of(self.plan.noise_for(method, epsilon, self._whole(results, task, method)))["noise_multiplier"]
+        noise = results.of(self.plan.noise_for(method, epsilon, self._whole(results, task)))["noise_multiplier"]
         return self.plan.stepped_cell(results, (task, method, epsilon), noise)
 
-    def _whole(self, results: Results, task: str, method: str) -> dict[str, int]:
+    def _whole(self, results: Results, task: str) -> dict[str, int]:
         """The paper's run, or where the task is none of the paper's, its own."""
         run = self.plan.settings.paper.get(task)
         if run is None:
-            return {**self.plan.sizes(results, task, method), "steps": self.plan.planned(task, method)}
+            return {**self.plan.sizes(results, task), "steps": self.plan.planned(task)}
         return {"dataset_size": run.share, "batch_size": run.batch_size, "steps": run.steps}
 
     def _row(self, results: Results, task: str, method: str, epsilon: float) -> dict[str, Any]:
-        whole, run = self._whole(results, task, method), self.plan.settings.paper.get(task)
+        whole, run = self._whole(results, task), self.plan.settings.paper.get(task)
         clients = self.plan.settings.clients if run is None else run.clients
         cell = self._step(results, task)
         taken, noise = results.of(cell), results.of(self.plan.noise_for(method, epsilon, whole))["noise_multiplier"]

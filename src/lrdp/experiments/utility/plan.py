@@ -36,9 +36,7 @@ class UtilityPlan:
 
     def noise_cell(self, results: Results, task: str, method: str, epsilon: float) -> Cell:
         """The cell of a line's σ."""
-        return self.noise_for(
-            method, epsilon, {**self.sizes(results, task, method), "steps": self.planned(task, method)}
-        )
+        return self.noise_for(method, epsilon, {**self.sizes(results, task), "steps": self.planned(task)})
 
     def noise_for(self, method: str, epsilon: float, whole: Mapping[str, int]) -> Cell:
         """The cell of the σ for a whole training, given by its ``dataset_size``, ``batch_size`` and ``steps``."""
@@ -53,7 +51,7 @@ class UtilityPlan:
             self._training(results, line, rate=rate, seed=seed, tested=False)
             for line in self._lines()
             if self._tuned_by(line) == line[1] and self._tuned_at(line) == line[2]
-            if len(rates := self.settings.rates_of(line[0], line[1])) > 1
+            if len(rates := self.settings.rates_of(line[0])) > 1
             for rate in rates
             for seed in self.settings.tuning_seeds
         ]
@@ -83,7 +81,7 @@ class UtilityPlan:
 
     def stepped_cell(self, results: Results, line: tuple[str, str, float], noise_multiplier: float) -> Cell:
         """The first steps alone, with the noise that is given: nothing is chosen, and nothing is judged."""
-        rate = min(self.settings.rates_of(line[0], line[1]))
+        rate = min(self.settings.rates_of(line[0]))
         mechanism = self._parts(results, line, noise_multiplier)
         cell = self._cell(line, mechanism, rate=rate, seed=self.settings.seeds[0], tested=False)
         return Cell(NAME, {**cell.values, "stage": "steps"})
@@ -103,7 +101,7 @@ class UtilityPlan:
         """The one that did best on validation data."""
         task, method = line[0], self._tuned_by(line)
         tried = results.where(stage="tuning", task=task, method=method, epsilon=self._tuned_at(line))
-        return best_rate(tried, self.settings.rates_of(task, method))
+        return best_rate(tried, self.settings.rates_of(task))
 
     def lines(self, task: str) -> Iterator[tuple[str, Method, float]]:
         """A task's methods, each with the ε at which it is run; 0 stands for no privacy."""
@@ -117,15 +115,15 @@ class UtilityPlan:
             for method, _, epsilon in self.lines(task):
                 yield task, method, epsilon
 
-    def planned(self, task: str, method: str) -> int:
+    def planned(self, task: str) -> int:
         """Local steps of the whole training."""
-        subject = self.settings.as_run(task, method)
+        subject = self.settings.tasks[task]
         return self.settings.rounds_of(subject) * subject.local_steps
 
-    def sizes(self, results: Results, task: str, method: str) -> dict[str, int]:
-        """The public size, the same for every method; see ``records_held``. And the method's batch."""
+    def sizes(self, results: Results, task: str) -> dict[str, int]:
+        """The public size and the batch, the same for every method; see ``records_held``."""
         share = results.of(self.data_cell(task))["train"] // self.settings.clients
-        return {"dataset_size": share - 1, "batch_size": self.settings.as_run(task, method).batch_size}
+        return {"dataset_size": share - 1, "batch_size": self.settings.tasks[task].batch_size}
 
     def _training(
         self, results: Results, line: tuple[str, str, float], *, rate: float, seed: int, tested: bool
@@ -136,7 +134,7 @@ class UtilityPlan:
         self, line: tuple[str, str, float], mechanism: Mapping[str, Any], *, rate: float, seed: int, tested: bool
     ) -> Cell:
         task, name, epsilon = line
-        subject, method = self.settings.as_run(task, name), self.settings.methods[name]
+        subject, method = self.settings.tasks[task], self.settings.methods[name]
         values = {
             "stage": "final" if tested else "tuning",
             "task": task,
@@ -160,11 +158,11 @@ class UtilityPlan:
 
     def _mechanism(self, results: Results, line: tuple[str, str, float]) -> dict[str, Any]:
         if not self.settings.methods[line[1]].private:
-            return {**self.sizes(results, *line[:2]), "sampling": self._sampling(line), "noise_multiplier": 0.0}
+            return {**self.sizes(results, line[0]), "sampling": self._sampling(line), "noise_multiplier": 0.0}
         return self._parts(results, line, results.of(self.noise_cell(results, *line))["noise_multiplier"])
 
     def _parts(self, results: Results, line: tuple[str, str, float], noise_multiplier: float) -> dict[str, Any]:
-        sizes: dict[str, Any] = {**self.sizes(results, *line[:2]), "sampling": self._sampling(line)}
+        sizes: dict[str, Any] = {**self.sizes(results, line[0]), "sampling": self._sampling(line)}
         caps = {"cap_deviations": self.settings.methods[line[1]].cap_deviations}
         return {**sizes, **caps, "noise_multiplier": noise_multiplier}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from lrdp.errors import InvalidInput
@@ -49,9 +49,6 @@ class Method:
         most_cut: the most that its cut probability may be.
         micro_batch: rows at a time; 0 for all at once.
         decimals: of σ, rounded up, as a policy states it; 0 for as many as calibration gives.
-        local_steps: in place of the task's, of as many rounds; batches are larger in proportion as steps are fewer,
-            and learning rates too, so that passes over the data, and how far they may lead, are the same. 0 for the
-            task's.
         gamma: of automatic clipping; 0 for gradients that are cut to the clip norm and never lengthened.
         rates_of: another method, whose learning rates are taken instead of its own being tried.
         epsilons: the only ones it is run at; none for all.
@@ -66,7 +63,6 @@ class Method:
     most_cut: float = 1.0
     micro_batch: int = 0
     decimals: int = 0
-    local_steps: int = 0
     gamma: float = 0.0
     rates_of: str = ""
     epsilons: tuple[float, ...] = ()
@@ -139,18 +135,9 @@ class UtilitySettings:
         """How many are planned, and so how much noise there is."""
         return self.rounds or task.rounds
 
-    def as_run(self, task: str, method: str) -> UtilityTask:
-        """A task as a method runs it: in its own local steps where it has some, and otherwise as it is."""
-        subject, own = self.tasks[task], self.methods[method].local_steps
-        if not own:
-            return subject
-        fewer = subject.local_steps / own
-        rates = tuple(round(rate * fewer, 4) for rate in subject.rates)
-        return replace(subject, local_steps=own, batch_size=round(subject.batch_size * fewer), rates=rates)
-
-    def rates_of(self, task: str, method: str) -> tuple[float, ...]:
+    def rates_of(self, task: str) -> tuple[float, ...]:
         """The learning rates that are tried."""
-        return self.as_run(task, method).rates[: self.rates or None]
+        return self.tasks[task].rates[: self.rates or None]
 
     def methods_of(self, task: UtilityTask) -> dict[str, Method]:
         """Those that a task is run with."""

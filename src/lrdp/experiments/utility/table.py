@@ -37,7 +37,7 @@ def _row(plan: UtilityPlan, results: Results, line: tuple[str, str, float], show
     found = list(results.where(stage="final", task=task, method=name, epsilon=epsilon))
     scores = by_seed(results, *line)
     values, mean = found[0][0].values, fmean(scores.values())
-    rates = plan.settings.rates_of(task, name)
+    rates = plan.settings.rates_of(task)
     return {
         "task": task,
         "method": name,
