@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,17 @@ import pytest
 
 from integrity import vectors
 from integrity.parties import federation, verdict_of
+from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client
+from lrdp.integrity.depositions import Deposition, Judgement, judged
+from lrdp.integrity.papers import decode_failed
+from lrdp.integrity.registry import verify
 from lrdp.integrity.wire import Wire
 from oracles import integrity_reference as reference
 
 STORED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(vectors.FOLDER.glob("*.json"))}
 GOOD = sorted(vectors.GOOD)
+PLEDGED = [*GOOD, "disputed"]
 
 
 def test_the_library_makes_the_stored_vectors():
@@ -35,6 +41,7 @@ def public(record: dict[str, Any]) -> dict[str, Any]:
     consortium, _ = reference.public(bytes.fromhex(record["consortium_signing_secret"]), bytes(range(32)))
     server, _ = reference.public(bytes.fromhex(record["server_signing_secret"]), bytes(range(32)))
     registry = reference.registry_digest(consortium, members)
+    kept = reference.registry_bytes(bytes.fromhex(record["consortium_signing_secret"]), members)
     session = reference.session_digest(bytes.fromhex(record["identifier"]), server, record["parameters"], registry)
     raw = bytes.fromhex(record["model"])
     model = list(struct.unpack(f"<{len(raw) // 4}f", raw))
@@ -45,6 +52,9 @@ def public(record: dict[str, Any]) -> dict[str, Any]:
         "server": server,
         "registry": registry,
         "session": session,
+        "session_bytes": reference.session_bytes(
+            bytes.fromhex(record["identifier"]), server, record["parameters"], kept
+        ),
         "model": model,
         "params": record["parameters"],
         "tip": reference.sha("genesis/v1", session, reference.model_hash(model)),
@@ -52,7 +62,7 @@ def public(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", PLEDGED)
 def test_the_reference_agrees_on_the_setting(name):
     record = STORED[name]
     found = public(record)
@@ -62,7 +72,7 @@ def test_the_reference_agrees_on_the_setting(name):
     assert found["tip"].hex() == record["tip"]
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", PLEDGED)
 def test_the_reference_agrees_on_every_pledge(name):
     record = STORED[name]
     found = public(record)
@@ -204,3 +214,129 @@ def test_the_reference_and_the_library_give_a_bad_vector_the_same_verdict(case):
         return client.settle(tagged, wire.read_tags(tags, tagged.header))
 
     assert (verdict_of(receive).name, second) == (shown["verdict"], shown["verdict"])
+
+
+DISPUTED = STORED.get("disputed", {"cases": {}})
+
+
+def published(record: dict[str, Any], found: dict[str, Any]) -> list[bytes]:
+    """Session, header and the server's signature, by the reference alone."""
+    parts, params = record["participants"], found["params"]
+    total = [sum(column) for column in zip(*(part["update"] for part in parts.values()), strict=True)]
+    after = reference.next_model(found["model"], total, len(parts), params)
+    hashes = [found["tip"], reference.model_hash(found["model"]), reference.model_hash(after)]
+    hashes.append(reference.aggregate_hash(total, reference.kind_of(params, len(parts))))
+    roster = [
+        (who, bytes.fromhex(parts[who]["commitment"]), bytes.fromhex(parts[who]["pledge_signature"]))
+        for who in sorted(parts)
+    ]
+    header = reference.header_bytes((found["session"], 0, 0), hashes, roster)
+    server = bytes.fromhex(record["server_signing_secret"])
+    return [found["session_bytes"], header, reference.sign(server, "server/v1", reference.digest_of(header))]
+
+
+def made_again(record: dict[str, Any], what: str) -> dict[str, Any]:
+    """A round with a liar and its case, by the reference alone, from secrets, commitments and updates."""
+    found, parts, liar = public(record), record["participants"], record["liar"]
+    before = published(record, found)
+    dg, tags, said = reference.digest_of(before[1]), dict[str, bytes](), dict[str, dict[str, Any]]()
+    for who in sorted(parts):
+        signing, agreement = found["secrets"][who]
+        keys = {
+            peer: reference.pair_key(agreement, key, found["session"], "tagmask/v1", (who, peer))
+            for peer, key in sorted(found["agreement"].items())
+            if peer != who
+        }
+        masks = [reference.mask("", {peer: key}, dg) for peer, key in keys.items()]
+        bare, lie = reference.sketch(reference.challenge_seed(dg), parts[who]["update"]), vectors.LIE * (who == liar)
+        tag = (bare + lie + reference.mask(who, keys, dg)) % reference.P
+        tags[who] = reference.tag_bytes(signing, "tag/v1", who, dg, tag)
+        bare = (bare + lie * (what == "the_same_lie")) % reference.P
+        if (who, what) != (liar, "nothing"):
+            said[who] = {
+                "bare_tag": f"{bare:032x}",
+                "masks": [f"{mask:032x}" for mask in masks],
+                "deposition": reference.deposition_bytes(signing, who, dg, bare, masks).hex(),
+            }
+    bound, signature, nonce = (bytes.fromhex(parts[liar][key]) for key in ("commitment", "pledge_signature", "nonce"))
+    opened = [reference.lp(b"P", liar.encode(), bound, signature), nonce] if what == "the_same_lie" else []
+    words = [bytes.fromhex(word["deposition"]) for word in said.values()]
+    return {
+        "header": before[1].hex(),
+        "server_signature": before[2].hex(),
+        "tags": {who: tag.hex() for who, tag in tags.items()},
+        "said": said,
+        "case": reference.case_bytes(before, list(tags.values()), words, opened).hex(),
+    }
+
+
+@pytest.mark.parametrize("what", DISPUTED["cases"])
+def test_the_reference_agrees_on_every_deposition_and_on_the_case(what):
+    whole = {**DISPUTED, **DISPUTED["cases"][what]}
+    again = made_again(DISPUTED, what)
+    assert again == {key: whole[key] for key in again}
+
+
+@pytest.mark.parametrize("what", DISPUTED["cases"])
+def test_control_with_one_byte_of_what_it_is_made_of_changed_the_reference_makes_another_case(what):
+    def turned(text: str) -> str:
+        return bytes([bytes.fromhex(text)[0] ^ 8]).hex() + text[2:]
+
+    liar, changed = DISPUTED["liar"], []
+    for key in ("identifier", "server_signing_secret", "consortium_signing_secret", "model"):
+        changed.append({**DISPUTED, key: turned(DISPUTED[key])})
+    for group, keys in (
+        ("members", ("signing_secret", "agreement_secret")),
+        ("participants", ("commitment", "pledge_signature", *["nonce"] * (what == "the_same_lie"))),
+    ):
+        for key in keys:
+            one = {**DISPUTED[group][liar], key: turned(DISPUTED[group][liar][key])}
+            changed.append({**DISPUTED, group: {**DISPUTED[group], liar: one}})
+    cases = {made_again(record, what)["case"] for record in changed}
+    assert len(cases) == len(changed)
+    assert DISPUTED["cases"][what]["case"] not in cases
+
+
+def concluded(papers: bytes, opened: str | None) -> Judgement:
+    """What an auditor concludes who pinned the registry."""
+    values = {"aggregate": np.frombuffer(bytes.fromhex(DISPUTED["aggregate"]), "<i4")}
+    if opened is not None:
+        values["opened"] = np.array(DISPUTED["participants"][opened]["update"], "<i4")
+    failed = decode_failed(papers, values)
+    verify(failed.case.position.session.registry, bytes.fromhex(DISPUTED["registry_digest"]))
+    return judged(failed)
+
+
+def flipped(stored: bytes, step: int) -> Iterator[bytes]:
+    """The same with one bit turned, in every ``step``-th byte."""
+    for place in range(0, len(stored), step):
+        yield stored[:place] + bytes([stored[place] ^ 1 << place % 8]) + stored[place + 1 :]
+
+
+@pytest.mark.parametrize("what", DISPUTED["cases"])
+def test_a_changed_byte_of_a_stored_case_is_noticed(what):
+    """It is no case any more, or its evidence does not hold, or somebody's word counts as none."""
+    shown = DISPUTED["cases"][what]
+    papers = bytes.fromhex(shown["case"])
+    true = concluded(papers, shown["opened"])
+    assert true.line == shown["judgement"]
+    for changed in flipped(papers, 17):
+        try:
+            found = concluded(changed, shown["opened"])
+        except (NotVerified, InvalidInput):
+            continue
+        assert found != true
+
+
+def test_a_changed_byte_of_a_stored_deposition_makes_it_malformed_or_another():
+    for each in DISPUTED["cases"]["the_truth"]["said"].values():
+        stored = bytes.fromhex(each["deposition"])
+        word = Deposition.decode(stored)
+        assert word.encode() == stored
+        for changed in flipped(stored, 1):
+            try:
+                other = Deposition.decode(changed)
+            except NotVerified:
+                continue
+            assert other != word
+            assert other.encode() == changed

@@ -20,10 +20,13 @@ import numpy as np  # noqa: E402
 
 from integrity.attacks import ATTACKS  # noqa: E402
 from integrity.parties import CONSORTIUM, SERVER, Federation, Stage, conclude, federation, play_out, stage  # noqa: E402
+from integrity.test_depositions import LIAR, Scene, deposed, shifted  # noqa: E402
 from lrdp.integrity import client  # noqa: E402
+from lrdp.integrity.depositions import Deposition, judged  # noqa: E402
 from lrdp.integrity.field import MERSENNE_127  # noqa: E402
 from lrdp.integrity.masks import mask  # noqa: E402
 from lrdp.integrity.messages import Tags  # noqa: E402
+from lrdp.integrity.papers import encode_failed  # noqa: E402
 from lrdp.integrity.schemes import transcript_challenge  # noqa: E402
 from lrdp.integrity.session import ProofMethod  # noqa: E402
 
@@ -33,6 +36,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "sketch-int64": {"count": 3, "size": 6, "update_bits": 32},
     "exact-small": {"count": 3, "size": 5, "method": ProofMethod.EXACT},
 }
+LIE = 1234567891011
+"""So much more a liar's tag is than it should be."""
 
 
 class Steady:
@@ -193,8 +198,47 @@ def _shown(scene: Stage, publish: Any, tags: Tags, verdict: str) -> dict[str, st
     }
 
 
+def disputed() -> dict[str, Any]:
+    """A round in which one signs a wrong tag; and its case, by what the liar says when everybody is asked."""
+    scene = stage(federation(4, size=6, rng=Steady(13)))
+    played = play_out(scene, lies={LIAR: lambda tagged, tag: shifted(tagged, tag, by=LIE)})
+    failed = Scene(scene, played, scene.publish)
+    words, header = failed.honest(), scene.publish.header
+    true = words[LIAR]
+    stuck = deposed(LIAR, header, (true.bare.value + LIE) % MERSENNE_127.prime, list(true.masks))
+    said = {
+        "the_truth": words,
+        "the_same_lie": {**words, LIAR: stuck},
+        "nothing": {name: word for name, word in words.items() if name != LIAR},
+    }
+    return {
+        **setting(scene.federation),
+        "liar": LIAR,
+        "participants": {name: participant(scene, name) for name in scene.names},
+        "aggregate": scene.publish.aggregate.tobytes().hex(),
+        "header": header.encode().hex(),
+        "server_signature": scene.publish.signature.hex(),
+        "tags": {tag.name: tag.encode().hex() for tag in failed.played.tags},
+        "cases": {what: _case(failed, spoken) for what, spoken in said.items()},
+    }
+
+
+def _case(failed: Scene, words: dict[str, Deposition]) -> dict[str, Any]:
+    made = failed.case(words)
+    spoken = {
+        name: {
+            "bare_tag": f"{word.bare.value:032x}",
+            "masks": [f"{mask:032x}" for mask in word.masks],
+            "deposition": word.encode().hex(),
+        }
+        for name, word in words.items()
+    }
+    opened = None if made.opened is None else made.opened.pledge.name
+    return {"said": spoken, "opened": opened, "case": encode_failed(made).hex(), "judgement": judged(made).line}
+
+
 def build() -> dict[str, Any]:
-    return {**{name: good(**options) for name, options in GOOD.items()}, "bad": bad()}
+    return {**{name: good(**options) for name, options in GOOD.items()}, "bad": bad(), "disputed": disputed()}
 
 
 if __name__ == "__main__":

@@ -88,6 +88,16 @@ def registry_digest(consortium: bytes, members: list[bytes]) -> bytes:
     return sha("registry/v1", u64(1), u64(0), bytes(32), consortium, lp(*members))
 
 
+def registry_bytes(secret: bytes, members: list[bytes]) -> bytes:
+    consortium, _ = public(secret, bytes(range(32)))
+    signature = sign(secret, "registry-signature/v1", registry_digest(consortium, members))
+    return lp(b"registry/v1", u64(1), u64(0), bytes(32), consortium, lp(*members), signature)
+
+
+def session_bytes(identifier: bytes, server: bytes, params: dict[str, Any], registry: bytes) -> bytes:
+    return lp(b"SESSION/v1", identifier, server, params_bytes(params), registry)
+
+
 def session_digest(identifier: bytes, server: bytes, params: dict[str, Any], registry: bytes) -> bytes:
     return sha("session/v1", identifier, server, params_bytes(params), registry)
 
@@ -232,6 +242,24 @@ def header_bytes(place: tuple[bytes, int, int], hashes: list[bytes], roster: lis
 
 def train_bytes(sid: bytes, rnd: int, attempt: int, tip: bytes, names: list[str]) -> bytes:
     return lp(sid, u64(rnd), u64(attempt), tip, lp(*(name.encode() for name in names)))
+
+
+def tag_bytes(secret: bytes, label: str, name: str, dg: bytes, value: int) -> bytes:
+    """A tag, bare or not, as it is kept."""
+    sixteen = value.to_bytes(16, "little")
+    return lp(b"T", name.encode(), sixteen, sign(secret, label, name.encode(), dg, sixteen))
+
+
+def deposition_bytes(secret: bytes, name: str, dg: bytes, bare: int, masks: list[int]) -> bytes:
+    """The tag without its masks, and the mask of each peer in the roster's order."""
+    sixteens = [value.to_bytes(16, "little") for value in masks]
+    signature = sign(secret, "deposition/v1", name.encode(), dg, b"".join(sixteens))
+    return lp(b"DEPOSITION/v1", tag_bytes(secret, "bare-tag/v1", name, dg, bare), lp(*sixteens), signature)
+
+
+def case_bytes(published: list[bytes], tags: list[bytes], depositions: list[bytes], opened: list[bytes]) -> bytes:
+    """Session, header and the server's signature; what everybody signed; the pledge and nonce of an opened update."""
+    return lp(b"CASE/v1", *published, lp(*tags), lp(*depositions), lp(*opened))
 
 
 def on_publish(me: dict[str, Any], publish: bytes, body: bytes) -> bytes:
