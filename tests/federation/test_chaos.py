@@ -97,7 +97,7 @@ def test_control_a_server_that_shows_a_proof_before_it_is_on_disk_is_found_out(f
     alone = {"server": Mortality(deaths=12, calls=80_000)}
     given = replace(SHORT, founders=3, budgets=(9, 9, 9), changes=(), mortality=alone, attempts=6, arrival=10.0)
     found = played(folder, replace(given, without="state before tags"), 400)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"the server reported round \d+ as verified, and forgot it"):
         check(found)
 
 

@@ -14,6 +14,7 @@ from lrdp.cli import app
 from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.standing import Standing
+from lrdp.federation.server.saved_state import read_state
 from lrdp.federation.wire.questions import Able, CanYou, Contribute, TrainAhead
 from lrdp.integrity.history import walk
 
@@ -26,6 +27,7 @@ LEAST = 3
 
 def check(found: Evidence) -> None:
     """All of it."""
+    no_round_that_was_reported_is_forgotten(found)
     the_run_came_to_its_end(found)
     the_final_model_equals_its_receipt(found)
     the_model_is_the_first_one_and_the_sums_of_what_was_handed_in(found)
@@ -36,6 +38,19 @@ def check(found: Evidence) -> None:
     nobody_was_charged_for_a_round_that_could_not_be(found)
     a_servers_death_repeats_one_round_at_the_most(found)
     no_update_stands_in_two_different_sums(found)
+
+
+def no_round_that_was_reported_is_forgotten(found: Evidence) -> None:
+    """It is in the server's state before anybody hears of it; else clients go on to what a server forgot in death."""
+    state, verified = read_state(found.consortium.server_folder), 0
+    for report in found.reports:
+        _still_known(verified, report["model"])
+        verified = report["model"] + report["verified"]
+    _still_known(verified, 0 if state is None else state.round)
+
+
+def _still_known(verified: int, stands: int) -> None:
+    assert stands >= verified, f"the server reported round {verified} as verified, and forgot it: it stands at {stands}"
 
 
 def the_run_came_to_its_end(found: Evidence) -> None:
