@@ -220,6 +220,41 @@ def test_a_session_whose_rounds_would_be_too_large_is_refused_before_anybody_is_
     assert [report.verified for report in place.reports] == [True]
 
 
+def test_a_choice_of_more_than_the_largest_roster_is_an_error_before_anybody_is_asked(tmp_path: Path) -> None:
+    asked: list[object] = []
+
+    def note(message: Message) -> Message:
+        asked.append(question_in(message))
+        return message
+
+    place = masked_world(tmp_path, 4, before=note)
+    words = r"picked 4 participants .+ permits 3: .+ nobody was asked, and nothing was trained or spent for it"
+    with pytest.raises(InvalidInput, match=words):
+        place.run(1, scheme=ExactRounds(largest_roster=3))
+    assert {type(question).__name__ for question in asked} == {"Hello"}
+    assert charges(place) == [0] * 4
+    # One that is met in a later round ends the run there, and the session goes on once fewer are chosen.
+    with pytest.raises(InvalidInput, match=words):
+        place.run(3, scheme=ExactRounds(largest_roster=3), choose=lambda number, names: names[: 3 + number])
+    assert charges(place) == [1, 1, 1, 0]
+    place.run(3, scheme=ExactRounds(largest_roster=3), choose=lambda _round, names: names[1:])
+    assert charges(place) == [1, 3, 3, 2]
+    assert place.audit().rounds == 3
+
+
+def test_a_choice_that_would_be_too_large_to_relay_is_an_error_also_where_no_largest_roster_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a session that goes on, or whose registry has grown: what was checked when it was opened is not known."""
+    place = masked_world(tmp_path, 4)
+    monkeypatch.setattr(masked, "MOST_RELAYED_BYTES", 5 * 10 * 4 - 1)
+    place.run(1, scheme=ExactRounds(largest_roster=3), choose=lambda _round, names: names[:3])
+    before = charges(place)
+    with pytest.raises(InvalidInput, match=r"4 masked updates .+ nothing was trained or spent for it"):
+        VerifiedAverage.resume(place.consortium.server_folder).start(place.grid, num_rounds=2)
+    assert charges(place) == before
+
+
 def test_a_client_refuses_a_round_too_large_for_it_before_it_pays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

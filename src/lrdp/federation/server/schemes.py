@@ -49,6 +49,9 @@ class RoundScheme(Protocol):
     def require_size(self, point: FixedPoint, registry: Registry) -> None:
         """Raise InvalidInput, before anybody is greeted, where rounds would be too large."""
 
+    def require_roster(self, point: FixedPoint, count: int) -> None:
+        """Raise InvalidInput, before anybody is asked, where so many were chosen that a round would be too large."""
+
     def invitation(self, work: Contribute, keys: tuple[bytes, ...]) -> Contribute | Pledging:
         """What everybody invited is asked."""
 
@@ -71,6 +74,9 @@ class SketchRounds:
 
     def require_size(self, point: FixedPoint, registry: Registry) -> None:
         """Any: a sum is as long as one update."""
+
+    def require_roster(self, point: FixedPoint, count: int) -> None:
+        """As many as there are."""
 
     def invitation(self, work: Contribute, keys: tuple[bytes, ...]) -> Contribute:  # noqa: ARG002
         """As it is."""
@@ -99,7 +105,8 @@ class ExactRounds:
     """The server sees the sum alone; everybody is sent everybody's masked update, so a round has a largest size.
 
     ``largest_roster`` is the most that ``Terms.choose`` will ever choose, all of the registry unless given: the size is
-    checked for so many when the session is opened. One more exchange; whoever leaves ends the attempt for all.
+    checked for so many when the session is opened, and a round of more is an error. One more exchange; whoever leaves
+    ends the attempt for all.
     """
 
     largest_roster: int | None = None
@@ -114,6 +121,17 @@ class ExactRounds:
         """The largest round's announcement must be one that clients take."""
         most = len(registry.members)
         require_relayable(point, most if self.largest_roster is None else min(most, self.largest_roster))
+
+    def require_roster(self, point: FixedPoint, count: int) -> None:
+        """No more than the size was checked for; clients would refuse a larger round one by one, and not say why."""
+        most = self.largest_roster
+        if most is not None and count > most:
+            raise InvalidInput(
+                f"Terms.choose picked {count} participants for a round, and ExactRounds(largest_roster={most}) permits "
+                f"{most}: let it pick fewer, or state a larger roster, and start again; the round was not begun, "
+                f"nobody was asked, and nothing was trained or spent for it."
+            )
+        require_relayable(point, count)
 
     def invitation(self, work: Contribute, keys: tuple[bytes, ...]) -> Pledging:
         """With everybody's mask key."""

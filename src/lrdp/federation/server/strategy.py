@@ -107,6 +107,7 @@ class VerifiedAverage(Strategy):
 
         Raises:
             NoVerifiedRound: if there is no verified round, and so no model.
+            InvalidInput: if ``Terms.choose`` picks more than the scheme permits; the session can go on afterwards.
         """
         coordinator = opened(self._terms, initial_arrays)
         order = self._terms.order.with_config(train_config or {})
@@ -185,7 +186,11 @@ class VerifiedAverage(Strategy):
         if repetitions.unproved and waited < min(self._terms.patience, self._terms.arrival / 2):
             return ()
         able = [name for name in names if name not in repetitions.hopeless]
-        return self._terms.choose(self.coordinator.round, able) if len(able) >= self.coordinator.least else ()
+        if len(able) < self.coordinator.least:
+            return ()
+        chosen = self._terms.choose(self.coordinator.round, able)
+        self._terms.scheme.require_roster(self._terms.point(self.coordinator.layout.size), len(chosen))
+        return chosen
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
