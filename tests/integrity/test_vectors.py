@@ -239,8 +239,7 @@ def made_again(record: dict[str, Any], what: str) -> dict[str, Any]:
     """A round with a liar and its case, by the reference alone, from secrets, commitments and updates."""
     found, parts, liar = public(record), record["participants"], record["liar"]
     before = published(record, found)
-    dg, tags = reference.digest_of(before[1]), {}
-    said: dict[str, dict[str, Any]] = {}
+    dg, tags, said = reference.digest_of(before[1]), dict[str, bytes](), dict[str, dict[str, Any]]()
     for who in sorted(parts):
         signing, agreement = found["secrets"][who]
         keys = {

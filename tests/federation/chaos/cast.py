@@ -110,7 +110,10 @@ def node(folder: Path, number: int, birth: int, calls: int) -> None:
         while True:
             connection, _ = listener.accept()
             with connection:
-                question = message_from_proto(ProtoMessage.FromString(_all_of(connection)))
+                sent = _all_of(connection)
+                if not sent:
+                    continue  # the server died before it said anything
+                question = message_from_proto(ProtoMessage.FromString(sent))
                 _note(log, question, question.metadata.message_id)
                 reply = app(question, context)
                 _note(log, reply, question.metadata.message_id)

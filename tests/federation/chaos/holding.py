@@ -41,11 +41,16 @@ def check(found: Evidence) -> None:
 
 
 def no_round_that_was_reported_is_forgotten(found: Evidence) -> None:
-    """It is in the server's state before anybody hears of it; else clients would go on to what a dead server forgot."""
-    state = read_state(found.consortium.server_folder)
-    stands = 0 if state is None else state.round
-    reported = max((1 + report["model"] for report in found.reports if report["verified"]), default=0)
-    assert stands >= reported, f"the server reported round {reported} as verified, and forgot it: it stands at {stands}"
+    """It is in the server's state before anybody hears of it; else clients go on to what a server forgot in death."""
+    state, verified = read_state(found.consortium.server_folder), 0
+    for report in found.reports:
+        _still_known(verified, report["model"])
+        verified = report["model"] + report["verified"]
+    _still_known(verified, 0 if state is None else state.round)
+
+
+def _still_known(verified: int, stands: int) -> None:
+    assert stands >= verified, f"the server reported round {verified} as verified, and forgot it: it stands at {stands}"
 
 
 def the_run_came_to_its_end(found: Evidence) -> None:
