@@ -47,7 +47,8 @@ WAITING = ("test_deployment.py", "test_apps.py", "test_simulation.py")
 
 
 CASES = 3
-"""How many cases of one test are traced: the others run the same lines with other values."""
+FORMULAS = ("accounting", "integrity", "training")
+"""Where so many cases of one test are traced: the others run the same lines with other values."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,6 +58,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         test = item.nodeid.partition("[")[0]
         seen[test] += 1
-        traced = any(item.path.is_relative_to(TESTS / suite) for suite in TRACED) and seen[test] <= CASES
-        if not traced or is_hypothesis_test(getattr(item, "function", None)):
+        again = seen[test] > CASES and _in(item, FORMULAS)
+        if not _in(item, TRACED) or again or is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker("no_cover")
+
+
+def _in(item: pytest.Item, suites: tuple[str, ...]) -> bool:
+    return any(item.path.is_relative_to(TESTS / suite) for suite in suites)

@@ -22,7 +22,9 @@ METHODS: Final = {
     "l-rdp": "L-RDP",
     "fixed-pld": "fixed, PLD",
     "truncated": "truncated",
+    "recommended": "recommended",
 }
+SAME_NOISE: Final = ("none", "recommended")  # none of their own: the recommended method has the truncated one's
 PUBLISHED: Final = {"poisson-rdp": "RDP", "poisson-prv": "PRV", "l-rdp": "L-RDP"}
 Row = Mapping[str, Any]
 
@@ -57,32 +59,34 @@ def _accuracies(found: Findings, task: str, epsilon: float) -> list[str]:
 
 def gaps(found: Findings) -> str:
     """What a method loses against Poisson with PRV, with both intervals, the test set's error and the paper's gap."""
-    heads = ["task", "ε", "L-RDP − PRV", "paired", "independent", "paper", "truncated − PRV", "paired", "test set ±"]
+    heads = ["task", "ε", "L-RDP − PRV", "paired", "independent", "paper", "truncated − PRV", "paired"]
+    heads += ["recommended − PRV", "paired", "independent", "test set ±"]
     return table(heads, [_gaps(found, task, epsilon) for task in TASKS for epsilon in found.paper["epsilons"]])
 
 
 def _gaps(found: Findings, task: str, epsilon: float) -> list[str]:
     paper = found.published(task, "l-rdp", epsilon) - found.published(task, "poisson-prv", epsilon)
-    first, second = (found.row(task, method, epsilon) for method in ("l-rdp", "truncated"))
-    if first is None or second is None:
-        return [TASKS[task], str(epsilon), *["–"] * 3, f"{paper:+.2f}", *["–"] * 3]
+    first, second, third = (found.row(task, method, epsilon) for method in ("l-rdp", "truncated", "recommended"))
     return [
         TASKS[task],
         str(epsilon),
         *_gap(first, "paired", "independent"),
         f"{paper:+.2f}",
         *_gap(second, "paired"),
-        f"{first['test_set_error']:.2f}",
+        *_gap(third, "paired", "independent"),
+        "–" if first is None else f"{first['test_set_error']:.2f}",
     ]
 
 
-def _gap(row: Row, *intervals: str) -> list[str]:
+def _gap(row: Row | None, *intervals: str) -> list[str]:
+    if row is None:
+        return ["–"] * (1 + len(intervals))
     return [f"{row['gap']:+.2f}", *(f"{row[f'{name}_low']:+.2f} … {row[f'{name}_high']:+.2f}" for name in intervals)]
 
 
 def noise(found: Findings) -> str:
     """σ of each method, and the truncated one's over PRV's."""
-    methods = [name for name in METHODS if name != "none"]
+    methods = [name for name in METHODS if name not in SAME_NOISE]
     heads = ["task", "ε", *(METHODS[name] for name in methods), "truncated / PRV", "L-RDP / PRV"]
     return table(
         heads, [_noise(found, methods, task, epsilon) for task in TASKS for epsilon in found.paper["epsilons"]]

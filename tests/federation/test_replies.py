@@ -89,7 +89,7 @@ def test_every_loss_of_torch_is_tried() -> None:
     assert losses <= set(MEASURES)
 
 
-@pytest.mark.parametrize("loss", MEASURES)
+@pytest.mark.parametrize("loss", _one_in(3, MEASURES))
 def test_no_update_tells_of_a_record_whatever_the_loss(loss: str) -> None:
     changes, cases = [_turn(loss, MEASURES, CHANGES)], SHARP[::2]
     assert _alike(aimed_pairs(_some_layers(loss)[0], loss, cases, changes=changes)) == len(cases)
@@ -100,14 +100,14 @@ SLOW_SEEDS = range(1, 4)
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("loss", MEASURES)
+@pytest.mark.parametrize("loss", _one_in(3, MEASURES))
 def test_no_update_tells_of_a_record_in_ten_thousand_pairs(loss: str) -> None:
     cases = list(product(AIMS, SLOW_SEEDS))
     count = sum(_alike(aimed_pairs(layer, loss, cases)) for layer in LAYERS)
     assert count * len(MEASURES) >= 10_000
 
 
-@pytest.mark.parametrize("loss", MEASURES)
+@pytest.mark.parametrize("loss", _one_in(3, MEASURES))
 def test_control_who_lets_an_error_through_tells_of_the_record(loss: str) -> None:
     """Else these weights would prove nothing: with every loss some of them show the record, or make it show."""
     tried = (aimed_pairs(layer, loss, SHARP, changes=["replaced"], train=lets_through) for layer in _some_layers(loss))
@@ -164,13 +164,13 @@ def _odd_pair(odd: str, change: str, place: int, kind: type[Listed]) -> Pair:
     return Pair(name, *_outcomes(lambda: Aimable("linear", measure), measure, both, weights, Setting(steps=2)))
 
 
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", _one_in(2, ODD))
 def test_no_update_tells_of_a_record_that_is_not_like_the_others(odd: str) -> None:
     _alike([_odd_pair(odd, _turn(odd, ODD, CHANGES), MIDDLE, _turn(odd, ODD, KINDS.values()))])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", _one_in(2, ODD))
 def test_no_update_tells_of_a_record_that_is_not_like_the_others_wherever_it_is(odd: str) -> None:
     cases = product(CHANGES, (1, 2, MIDDLE, OTHERS), KINDS.values())
     _alike([_odd_pair(odd, *case) for case in cases])
@@ -224,7 +224,7 @@ def _apart(first: Tensor, second: Tensor) -> float:
     return float(torch.nan_to_num((first - second).norm(), nan=torch.inf))
 
 
-@pytest.mark.parametrize("loss", MEASURES)
+@pytest.mark.parametrize("loss", _one_in(3, MEASURES))
 def test_a_record_takes_nobody_with_it_whatever_the_loss(loss: str) -> None:
     layer, aim = _some_layers(loss)[0], _turn(loss, MEASURES, ("overflowing at the gate", "large", "undefined"))
     measure = MEASURES[loss]
@@ -470,7 +470,7 @@ def _attacked(layer: str, loss: str, aim: str, change: str) -> tuple[list[Client
     return [_client(layer, loss, each) for each in people.neighbours(change, MIDDLE)], weights
 
 
-@pytest.mark.parametrize("loss", MEASURES)
+@pytest.mark.parametrize("loss", _one_in(3, MEASURES))
 def test_no_reply_tells_of_a_record_whatever_the_loss(scene: Stage, loss: str) -> None:
     layer, aim = _some_layers(loss)[1], _turn(loss, MEASURES, ("overflowing at the gate", "large", "undefined"))
     assert _told(scene, *_attacked(layer, loss, aim, _turn(loss, MEASURES, CHANGES))).ordinary
@@ -488,7 +488,7 @@ def test_a_client_goes_on_as_before_after_an_attack(scene: Stage, loss: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("loss", MEASURES)
+@pytest.mark.parametrize("loss", _one_in(3, MEASURES))
 @pytest.mark.parametrize("layer", LAYERS)
 def test_no_reply_tells_of_a_record_in_hundreds_of_pairs(scene: Stage, layer: str, loss: str) -> None:
     for place, aim in enumerate(SHARPEST):

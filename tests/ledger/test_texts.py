@@ -158,7 +158,7 @@ def test_whole_noise_and_float_noise_have_one_line() -> None:
     ],
 )
 def test_a_line_that_is_no_entry_is_refused(line: bytes) -> None:
-    with pytest.raises(InvalidInput, match="no entry"):
+    with pytest.raises(InvalidInput, match="not an entry"):
         events.decode(line)
 
 

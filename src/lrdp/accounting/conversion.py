@@ -144,7 +144,9 @@ def best_on_grid(values: FloatArray, orders: FloatArray) -> AtOrder:
 def _between(low: float, high: float) -> FloatArray:
     orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _SIXTEENTHS
     # High up, whole orders are dense enough, and a sum is cheaper than an integral.
-    return np.unique(np.round(orders)) if high > 256 else orders
+    if high > 256:
+        orders = np.unique(np.round(orders))
+    return orders[(orders > low) & (orders < high)]
 
 
 def _merged(

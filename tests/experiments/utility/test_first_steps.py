@@ -98,7 +98,7 @@ def test_the_papers_run_on_cifar10_has_noise_of_39_clip_norms_or_84():
     study: Any = utility.study(
         {**read_settings(SETTINGS, quick=False), "only_models": ["vgg11"], "steps": 1, "epsilons": [2]}
     )
-    whole = study._whole(Results(), "cifar10-vgg11", "poisson-prv")
+    whole = study._whole(Results(), "cifar10-vgg11")
     assert whole == {"dataset_size": 5000, "batch_size": 128, "steps": 10_000}
     found = {
         method: noise_in_clip_norms(
