@@ -19,7 +19,7 @@ from lrdp.integrity import keys, new_identity
 
 from .guards import guarding
 from .rotations import newcomer, replace_key, rotate
-from .test_deployment import charged, joining, left_behind, peopled
+from .test_deployment import charged, joining, stays_behind, peopled
 from .test_rotation import at_round, participants
 from .worlds import World, world
 
@@ -131,4 +131,4 @@ def test_members_come_and_go_and_change_keys_behind_supernodes(folder: Path) -> 
     for hospital in (*parties.hospitals, five):
         took_part = [number for number, report in enumerate(reports) if hospital.name in report["participants"]]
         assert [number for number, state in charged(hospital) if state == "SENT"] == took_part
-    assert left_behind(folder) == []
+    assert stays_behind(folder) == []
