@@ -19,7 +19,7 @@ from lrdp.integrity import keys, new_identity
 
 from .guards import guarding
 from .rotations import newcomer, replace_key, rotate
-from .test_deployment import charged, joining, stays_behind, peopled
+from .test_deployment import charged, joining, peopled, stays_behind
 from .test_rotation import at_round, participants
 from .worlds import World, world
 
