@@ -104,12 +104,15 @@ $(READY):
 	@$(PYTHON) -m venv --clear $(VENV)
 	@echo "$(CURDIR)" > $@
 
+# Byte code is made when a module is first used: most of these 25,000 files never are.
+INSTALL = $(PIP) install --no-compile --constraint constraints.txt --editable
+
 $(DEV): pyproject.toml constraints.txt $(READY)
-	@echo "Installing the developers' environment: about 1.5 GB, a few minutes, once" >&2
-	@$(PIP) install --constraint constraints.txt --editable ".[dev]"
+	@echo "Installing the developers' environment: about 2.4 GB, a few minutes, once" >&2
+	@$(INSTALL) ".[dev]"
 	@touch $@
 
 $(DEMO): pyproject.toml constraints.txt $(READY)
 	@echo "Installing lrdp with torch and Flower: about 1.5 GB, a few minutes, once" >&2
-	@$(PIP) install --constraint constraints.txt --editable ".[plot,flower,experiments]"
+	@$(INSTALL) ".[plot,flower,experiments]"
 	@touch $@
