@@ -85,7 +85,7 @@ def _tokens(records: Records, settings: DataSettings, data: Path) -> Tensor:
 
 
 SCATTERED: Final = Backbone(name="scattered", version=1, rows=_scattered)
-SEEN: Final = Backbone(name="seen", version=1, rows=_seen, files=lambda _: [weights_file()])
+SEEN: Final = Backbone(name="seen", version=2, rows=_seen, files=lambda _: [weights_file()])
 PIXELS: Final = Backbone(name="pixels", version=1, rows=_pixels)
 TOKENS: Final = Backbone(name="tokens", version=1, rows=_tokens, files=sentences.files)
-ENCODED: Final = Backbone(name="encoded", version=1, rows=_encoded, files=sentences.files)
+ENCODED: Final = Backbone(name="encoded", version=2, rows=_encoded, files=sentences.files)

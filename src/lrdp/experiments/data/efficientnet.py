@@ -33,10 +33,8 @@ class EfficientNetLite:
     def __call__(self, pictures: Tensor) -> Tensor:
         """The last maps, averaged over places."""
         large = functional.interpolate((pictures - _MIDDLE) / _SCALE, (SIDE, SIDE), mode="bicubic")
-        # 1.6 times as fast on some processors. On 200 pictures the error was 6.5% of their distance to the mean.
-        with torch.autocast("cpu", torch.bfloat16):
-            maps: Tensor = self._model.extract_features(large.contiguous(memory_format=torch.channels_last))
-        return maps.float().mean((2, 3))
+        maps: Tensor = self._model.extract_features(large.contiguous(memory_format=torch.channels_last))
+        return maps.mean((2, 3))
 
 
 def weights_file() -> Path:
