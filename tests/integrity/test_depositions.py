@@ -1,4 +1,4 @@
-"""Tags that do not sum up: whoever lied is named by what was signed, and nobody honest ever is, alone."""
+"""Tags that do not add up: whoever lied is named by what was signed, and an honest client only beside a liar."""
 
 from __future__ import annotations
 

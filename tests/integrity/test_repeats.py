@@ -86,7 +86,7 @@ def test_the_same_roster_is_not_shown_another_update(method):
     if method is ProofMethod.SKETCH:
         assert play_out(stage(world)).worst is Verdict.UPDATE_SPENT
     else:
-        with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*this roster was shown another update"):
+        with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*this roster was shown an update other"):
             stage(world)
 
 
@@ -154,7 +154,7 @@ def test_an_update_is_spent_with_its_round_also_if_it_was_left_out_of_it():
     assert late.stands == Stands(spent=1, revealed=1)
     world.clients["c004"] = late
     world.number = 1
-    with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*of an earlier round"):
+    with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*from an earlier round"):
         stage(world)
 
 
