@@ -97,6 +97,20 @@ def test_a_larger_roster_with_the_same_update_is_never_answered():
             stands.show(1, ALL, repeats)
 
 
+def test_the_same_roster_counts_as_one_that_is_no_larger():
+    stands = NOTHING_SHOWN.show(1, ALL, smaller_roster)
+    assert stands.show(1, ALL, smaller_roster) == stands
+    assert stands.show(1, FEWER, smaller_roster).shown == (
+        Shown(update=1, roster=ALL),
+        Shown(update=1, roster=FEWER),
+    )
+
+
+def test_an_update_that_is_shown_again_is_remembered_once():
+    stands = NOTHING_SHOWN.show(1, ALL, same_roster)
+    assert stands.show(1, ALL, same_roster) == stands == Stands(revealed=1, shown=(Shown(update=1, roster=ALL),))
+
+
 # ---------------------------------------- what an exact round shows the server
 def masked(
     world: Federation, names: tuple[str, ...], updates: dict[str, np.ndarray], repeats: Repeats
