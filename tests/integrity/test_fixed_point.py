@@ -205,6 +205,24 @@ def test_a_sum_in_memory_that_was_used_before_is_the_same():
     assert len(places) == 2
 
 
+class Watched(Room):
+    """Remembers what it lent."""
+
+    def __init__(self):
+        super().__init__()
+        self.lent: list[Any] = []
+
+    def vector(self, size, kind):
+        self.lent.append(super().vector(size, kind))
+        return self.lent[-1]
+
+
+def test_a_sum_and_its_model_lie_in_the_room_that_is_given():
+    room = Watched()
+    made = combine([np.ones(5, SMALL)] * 3, np.zeros(5, "<f4"), FixedPoint(size=5), room)
+    assert [each is lent for each, lent in zip((made.aggregate, made.next_model), room.lent, strict=True)] == [True] * 2
+
+
 HOLDS = {
     "the vector": lambda vector: vector,
     "a part": lambda vector: vector[2:],
