@@ -306,5 +306,5 @@ def test_lines_of_several_processes_stay_whole(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(20)
 def test_nothing_is_appended_to_a_pipe(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         files.append(_pipe(tmp_path / "pipe"), b"line", files.OWNER_ONLY)

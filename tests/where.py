@@ -139,7 +139,6 @@ NOISE = {
 }
 
 INTEGRITY = {
-    "cards": ["commands/test_integrity", "commands/test_peers", "integrity/test_limits"],
     "checks": ["integrity/test_attacks", "integrity/test_tampering"],
     "client": ["integrity/test_absence", "integrity/test_exact", "integrity/test_attacks"],
     "commitments": ["integrity/test_attacks", "integrity/test_vectors"],
@@ -154,7 +153,6 @@ INTEGRITY = {
     "sealing": ["integrity/test_states", "integrity/test_limits"],
     "server": ["integrity/test_absence", "integrity/test_attacks", "integrity/test_rounds"],
     "session": ["integrity/test_fixed_point", "integrity/test_registry", "integrity/test_decoders"],
-    "shelf": ["federation/test_rotation"],
 }
 
 CLIENT = {

@@ -81,7 +81,7 @@ def _spoken() -> int:
 
 
 def _ended(act: Callable[[], Any]) -> int:
-    """The exit code of ``act``, whose problem, if it has one, is said in a sentence."""
+    """The exit code of ``act``; a problem, if there is one, is said in a sentence."""
     try:
         code = int(act() or 0)
     except _NotUnderstood as problem:
@@ -102,7 +102,7 @@ def _ended(act: Callable[[], Any]) -> int:
 
 
 def _of_files(problem: OSError) -> str:
-    """What no command foresaw: it ends all the same as if it had."""
+    """The sentence for an error that no command foresaw: it ends like any other."""
     place = problem.filename or problem.filename2 or "a file or a connection"
     return (
         f"{place} cannot be used: {problem.strerror or problem}; nothing more was done, and what was charged or "

@@ -5,7 +5,7 @@
     LrdpError
     ├── InvalidInput            a value outside its limits: exit code 2
     │   ├── Unsupported         a combination without a sound bound: exit code 2
-    │   └── Malformed           bytes that are no encoding of what is read there: exit code 2
+    │   └── Malformed           bytes that do not encode what is read there: exit code 2
     ├── OutOfReach              no noise and no number of steps meets the target: exit code 2
     ├── Refused                 a request turned down, at no cost: exit code 4
     │   ├── BudgetExceeded      the charge does not fit what is left: exit code 3
@@ -15,7 +15,7 @@
     ├── NotVerified             the round, receipt or registry is not proved honest: exit code 5
     ├── NoVerifiedRound         a run ended without one, so there is no model: exit code 5
     └── LedgerDamaged           the books cannot be trusted: exit code 6
-        ├── LedgerRolledBack    they are older than, or beside, a head they signed: exit code 6
+        ├── LedgerRolledBack    they are older than a head they signed, or contradict it: exit code 6
         └── LedgerUnwritable    they cannot be written, so nothing may be released: exit code 6
 
 Each message gives the value, the limit and the reason, in one sentence.
@@ -48,7 +48,7 @@ class Unsupported(InvalidInput):
 
 
 class Malformed(InvalidInput):
-    """Bytes or a text that are no encoding, or not the one encoding, of what is read there."""
+    """Bytes or a text that do not encode what is read there, or not in its one encoding."""
 
 
 class OutOfReach(LrdpError):
@@ -96,7 +96,7 @@ class LedgerDamaged(LrdpError):
 
 
 class LedgerRolledBack(LedgerDamaged):
-    """The books are older than a head they signed, or lie beside it: a restored backup or a cloned machine."""
+    """The books are older than a head they signed, or contradict it: a restored backup or a cloned machine."""
 
 
 class LedgerUnwritable(LedgerDamaged):

@@ -25,11 +25,11 @@ from fractions import Fraction
 from typing import ClassVar, Final, Self
 
 _DIGITS: Final = 60
-"""Of arithmetic on bounds: its errors are far below a float's."""
+"""In arithmetic on bounds: its errors are far below a float's."""
 
 
 class Figure(float):
-    """A number that is rounded to its own side; written in six digits where nothing else is said."""
+    """A number that is rounded to its own side; written with six digits if no format is given."""
 
     rounding: ClassVar[str]
     sign: ClassVar[int]
@@ -78,7 +78,7 @@ class AtLeast(Figure):
 
 
 def left(budget: float, spent: float) -> AtLeast:
-    """What is left of a budget: never more than the true difference, and 0 where nothing is or nobody knows."""
+    """What is left of a budget: never more than the true difference, and 0 where nothing is left or it is unknown."""
     if not spent < budget < math.inf:
         return AtLeast(0.0)
     return AtLeast.of(Fraction(budget) - Fraction(spent))

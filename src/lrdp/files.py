@@ -1,9 +1,9 @@
 """Files: read within limits, and written so that they outlast a power cut.
 
-A path may name anything: a pipe that nobody writes to, a device without an end, a file that grows. So what is read is a
-regular file of at most so many bytes. What is written appears under its name whole or not at all, and once a call
-returns it is on disk, its name too; a line that is appended likewise. Whatever goes wrong is an OSError whose
-``strerror`` says it. No other module opens a file to write to it, but for SQLite, logs and the kernel's own files.
+A path may name anything: a pipe that nobody writes to, a device without an end, a file that grows. So only a regular
+file is read, up to a given number of bytes. What is written appears under its name whole or not at all, and once a call
+returns it is on disk, its name too; the same holds for a line that is appended. Whatever goes wrong is an OSError whose
+``strerror`` says what. No other module opens a file to write to it, except SQLite, logs and the kernel's own files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read(path: Path, most: int) -> bytes:
 
 
 def read_secret(path: Path, most: int) -> bytes:
-    """The same, of a file that nobody but its owner may read or write, and whose owner is this user or root."""
+    """The same for a file that nobody but its owner may read or write, and whose owner is this user or root."""
     with opened(path) as file:
         _require_private(os.fstat(file.fileno()), path)
         return _all(file, most)
@@ -62,11 +62,11 @@ def lines(file: BinaryIO, most: int) -> Iterator[bytes]:
 
 def _require_regular(descriptor: int) -> None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def _all(file: BinaryIO, most: int) -> bytes:
-    # The size is no promise: a file may grow while it is read, and those of /proc say that they are empty.
+    # The size is no promise: a file may grow while it is read, and files of /proc say that they are empty.
     size = os.fstat(file.fileno()).st_size
     data = file.read(min(max(size, _PIECE), most) + 1) if size <= most else b""
     if size > most or len(data) > most:
@@ -88,20 +88,20 @@ def _require_private(status: os.stat_result, path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- writing
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """A new file; FileExistsError where there is one."""
+    """Write a new file; FileExistsError where there already is one."""
     with creating(path, mode) as file:
         file.write(data)
 
 
 def replace(path: Path, data: bytes, mode: int) -> None:
-    """A file in place of what was there."""
+    """Write a file in place of what was there."""
     with replacing(path, mode) as file:
         file.write(data)
 
 
 @contextmanager
 def creating(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """A new file, which is there once the block ends; FileExistsError where there is one."""
+    """A new file, which is there once the block ends; FileExistsError where there already is one."""
     with _beside(path, mode, os.link) as file:
         yield file
 
@@ -114,9 +114,9 @@ def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
 
 
 def append(path: Path, line: bytes, mode: int) -> None:
-    """One line more, and its end, whole or not at all; of several who append each has its turn.
+    """Append one line, and its end, whole or not at all; several processes that append take turns.
 
-    What a power cut left of a line before stays a line by itself.
+    What a power cut left of an earlier line stays a line by itself.
     """
     descriptor = os.open(path, _APPENDING, mode)
     try:
@@ -134,9 +134,9 @@ def append(path: Path, line: bytes, mode: int) -> None:
 
 @contextmanager
 def overwriting(path: Path) -> Iterator[BinaryIO]:
-    """Its owner's file, written over where it lies: neither atomic nor durable.
+    """A file for its owner alone, overwritten in place: neither atomic nor durable.
 
-    For what is large, is held against a hash when it is read, and can be made again.
+    For what is large, is checked against a hash when it is read, and can be made again.
     """
     with os.fdopen(os.open(path, _OVERWRITING, OWNER_ONLY), "wb") as file:
         yield file
@@ -145,7 +145,7 @@ def overwriting(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process at a time is in the block; the system takes the lock from one that is killed."""
+    """Only one process at a time is in the block; the system takes the lock from a process that is killed."""
     descriptor = os.open(path, _OVERWRITING, OWNER_ONLY)
     try:
         _lock(descriptor)
@@ -155,7 +155,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Another name for a file, over whatever had it."""
+    """Give a file another name, in place of whatever had that name."""
     source.replace(target)
     sync_folder(target.parent)
 

@@ -2,8 +2,8 @@
 
 A NaN fails each comparison, so every check is written to pass only on a positive answer. Each check returns the plain
 value that it checked, and :func:`keep` stores it in place of what was passed: ``np.int16(30_000)`` is a fine number of
-steps, and twice that is -5536. What a check does not know is refused, even where Python would convert it: True is no
-number of steps, and the text "replace-one" is no adjacency. A refusal carries the name of its field.
+steps, and twice that is -5536. What a check does not know is refused, even where Python would convert it: True is not
+a number of steps, and the text "replace-one" is not an adjacency. A refusal carries the name of its field.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def made_by(name: str, value: object, kind: type[Kind]) -> Kind:
 
 
 def derived_from(name: str, value: object, kind: type[Kind]) -> Kind:
-    """The same for a kind that is there to be derived from."""
+    """The same for a kind that is meant to be derived from."""
     return _typed(name, value, kind, issubclass(type(value), kind))
 
 
@@ -106,7 +106,7 @@ def whole(name: str, value: int, least: int, reason: str) -> int:
         raise InvalidInput(f"{name} must be at least {least}, got {brief(number)}: {reason}.", field=name)
     if not number <= LARGEST_COUNT:
         raise InvalidInput(
-            f"{name} must be at most 2**63 - 1, got {brief(number)}: a larger one is no count.", field=name
+            f"{name} must be at most 2**63 - 1, got {brief(number)}: a larger one is not a count.", field=name
         )
     return number
 

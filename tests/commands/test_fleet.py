@@ -38,5 +38,5 @@ def test_a_file_with_a_line_that_is_no_report_counts_for_nothing(reports: Path, 
 
 
 def test_a_ledger_itself_is_no_report(client: Client) -> None:
-    with pytest.raises(InvalidInput, match="which nobody signed as a whole"):
+    with pytest.raises(InvalidInput, match="which is not signed as a whole"):
         reports_in(client.home.ledger)

@@ -153,7 +153,7 @@ def test_the_longest_path_is_what_the_system_allows(tmp_path: Path, size: int) -
 def test_a_file_in_the_sockets_place_is_not_touched(run: Run, made: Site) -> None:
     made.socket.write_text("records")
     ended, said = run(made.command())
-    assert (ended, "is no socket: it is not touched" in said) == (2, True)
+    assert (ended, "is not a socket: it is not touched" in said) == (2, True)
     assert made.socket.read_text() == "records"
 
 

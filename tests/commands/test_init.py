@@ -53,9 +53,9 @@ def test_what_is_clipped_as_one_stands_in_the_policy(tmp_path: Path, clipped: Cl
 @pytest.mark.parametrize("name", ["Hospital A", "hospital/a", ".a", "ä", "a" * 64, ""])
 def test_a_name_that_no_registry_takes_is_refused_before_the_budget_is_opened(tmp_path: Path, name: str) -> None:
     client = Client(tmp_path / "home")
-    assert "is no name" in client.run("init", *folder(client), "--client", name, code=2)
+    assert "is not a name" in client.run("init", *folder(client), "--client", name, code=2)
     assert not client.home.folder.exists()
-    with pytest.raises(LrdpError, match="is no name"):
+    with pytest.raises(LrdpError, match="is not a name"):
         new_identity(name)
     client.run("init", *folder(client), "--policy-only")
     text = client.home.policy.read_text().replace('"client"', f'"{name}"')

@@ -56,7 +56,7 @@ def test_new_keys_are_secret_and_their_card_is_public(tmp_path, monkeypatch):
     assert stat.S_IMODE(Path("hospital-1.pem").stat().st_mode) == 0o600
     assert "hospital-1" in run("keys", "show", "hospital-1.pem").stdout
     failed(run("keys", "new", "hospital-1"), InvalidInput, "never overwritten")
-    failed(run("keys", "new", "Hospital 1"), InvalidInput, "is no name")
+    failed(run("keys", "new", "Hospital 1"), InvalidInput, "is not a name")
 
 
 def test_a_registry_is_made_filled_signed_and_verified(tmp_path, consortium):
@@ -129,7 +129,7 @@ def test_only_the_same_consortium_goes_on(tmp_path, consortium):
     run("registry", "sign", path, "--key", consortium)
     run("keys", "new", "other", "--out", other)
     after = "registry", "new", following, "--after", path
-    failed(run(*after, "--key", other, "--first-round", 9), InvalidInput, "another key than --key")
+    failed(run(*after, "--key", other, "--first-round", 9), InvalidInput, "a key other than --key")
     assert not following.exists()
     assert run(*after, "--key", consortium, "--first-round", 2).exit_code == 0, "sessions count their own rounds"
 

@@ -138,10 +138,10 @@ def _onnx(folder: Path, form: str, task: str = "federation.worlds:model") -> tup
 REFUSED: dict[str, tuple[Callable[[Path], tuple[object, ...]], str]] = {
     "a folder": (lambda folder: ("show", folder), "cannot be read: "),
     "nothing": (lambda folder: ("show", folder / "absent"), "cannot be read: "),
-    "other bytes": (lambda folder: ("show", folder / "bytes"), "is no safetensors file"),
+    "other bytes": (lambda folder: ("show", folder / "bytes"), "is not a safetensors file"),
     "no session": (lambda folder: ("show", folder / "bare"), "does not say which round"),
     "onnx": (lambda folder: ("export", folder / "m.onnx", "--model", folder / "good"), "with --task and --input"),
-    "no onnx": (lambda folder: ("show", folder / "bytes.onnx"), "is no ONNX file"),
+    "no onnx": (lambda folder: ("show", folder / "bytes.onnx"), "is not an ONNX file"),
     "no input": (lambda folder: _onnx(folder, "x4"), "--input must be the form"),
     "another input": (lambda folder: _onnx(folder, "7"), "cannot be exported to ONNX with inputs of"),
     "another model": (lambda folder: _onnx(folder, "4", "torch.nn:Identity"), "not the file's"),

@@ -128,8 +128,8 @@ class TestByPasses:
             ("--rows 0", "rows must be at least 1"),
             ("--least-steps 0", "least_steps must be at least 1"),
             ("--local-steps 0", "local_steps must be at least 1"),
-            ("-b 32", "-b=32 has a meaning without --passes alone"),
-            ("--rounds 3", "--rounds=3 has a meaning without --passes alone"),
+            ("-b 32", "-b=32 only has a meaning without --passes"),
+            ("--rounds 3", "--rounds=3 only has a meaning without --passes"),
             ("--epsilon nan", "epsilon must"),
             ("--plot nowhere.xyz", "must end in one of"),
         ],
@@ -146,7 +146,7 @@ class TestByPasses:
             ("plan -n 900 --epsilon 3 --delta 1e-4", "-b is missing: give --passes, or"),
             ("plan -n 900 -b 9 --epsilon 3 --delta 1e-4", "--rounds is missing"),
             ("plan -n 900 -b 9 --rounds 2 --epsilon 3 --delta 1e-4", "--local-steps is missing"),
-            ("plan -n 900 --rows 9 --epsilon 3 --delta 1e-4", "--rows=9 has a meaning with --passes alone"),
+            ("plan -n 900 --rows 9 --epsilon 3 --delta 1e-4", "--rows=9 only has a meaning with --passes"),
         ],
     )
     def test_half_a_question_is_answered_with_what_is_missing(self, lrdp, line, words):

@@ -178,7 +178,7 @@ def test_what_flower_s_users_write_works_and_is_told_in_sentences(tried, name, s
     assert "Trains privately as it is" in shown
     for sentence in (*sentences, "A server starts from the 2 trained parameters", "rows at a time"):
         assert sentence in shown
-    assert "of yours only the number and the form were looked at. Nothing was charged." in shown
+    assert "only the number and the form of yours were looked at. Nothing was charged." in shown
     read = {int(line) for line in (tmp_path / "read.txt").read_text().split()}
     assert read == set(range(9)), "the first few, for their form"
 

@@ -185,6 +185,13 @@ def test_no_other_bytes_are_a_number(said):
         Reader(said).varint()
 
 
+def test_a_number_is_refused_after_ten_bytes_however_many_follow():
+    reader = Reader(b"\x80" * 99)
+    with pytest.raises(NotVerified, match="a number is too large"):
+        reader.varint()
+    assert reader.left == 89
+
+
 @pytest.mark.parametrize("body", [b"", b"\x01", VECTOR + b"\x00"])
 def test_vectors_of_any_length_give_a_message_or_a_typed_error(body):
     expected = Verdict.MALFORMED if len(body) % 4 else Verdict.VERIFIED

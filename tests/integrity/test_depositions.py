@@ -1,4 +1,4 @@
-"""Tags that do not sum up: whoever lied is named by what was signed, and nobody honest ever is, alone."""
+"""Tags that do not add up: whoever lied is named by what was signed, and an honest client only beside a liar."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from integrity.parties import Played, Stage, federation, identity, play_out, sec
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client
 from lrdp.integrity.blame import Case, accuse
+from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depose, judged
 from lrdp.integrity.field import MERSENNE_127
-from lrdp.integrity.messages import Publish, Tag, Tags
-from lrdp.integrity.papers import decode_failed, encode_failed, failed_vectors
+from lrdp.integrity.messages import CommittedUpdate, Publish, Tag, Tags
+from lrdp.integrity.papers import Papers, decode_failed, encode_failed, failed_vectors
 from lrdp.integrity.session import ProofMethod
 from lrdp.integrity.verdicts import Verdict
 from oracles import integrity_reference as reference
@@ -145,19 +146,58 @@ def test_whoever_says_nothing_is_named_for_it_and_nobody_else_is() -> None:
     assert (found.silent, found.clients, found.pairs, found.server) == ((LIAR,), {}, (), "")
 
 
-@pytest.mark.parametrize("spoil", ["signature", "another's", "another round's", "too few", "beyond the prime"])
+SPOILT = ("signature", "bare signature", "another's", "another round's", "too few", "the prime", "beyond the prime")
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
 def test_a_word_that_its_owner_did_not_sign_for_this_round_counts_as_none(spoil: str) -> None:
     scene = framed()
     words = scene.honest()
     true, header = words[LIAR], scene.publish.header
     words[LIAR] = {
         "signature": replace(true, signature=bytes(64)),
+        "bare signature": replace(true, bare=replace(true.bare, signature=bytes(64))),
         "another's": replace(words[OTHER], bare=true.bare),
         "another round's": deposed(LIAR, replace(header, round=9), true.bare.value, list(true.masks)),
         "too few": deposed(LIAR, header, true.bare.value, list(true.masks[:-1])),
+        "the prime": deposed(LIAR, header, true.bare.value, [P, *true.masks[1:]]),
         "beyond the prime": deposed(LIAR, header, true.bare.value, [true.masks[0] + P, *true.masks[1:]]),
     }[spoil]
     assert scene.judge(words).silent == (LIAR,)
+
+
+@pytest.mark.parametrize("name", ["c004", "a-stranger"])
+def test_a_word_of_somebody_outside_the_roster_changes_nothing(name: str) -> None:
+    made = stage(federation(5), ("c000", OTHER, LIAR, "c003"))
+    scene = Scene(made, play_out(made, lies={LIAR: shifted}), made.publish)
+    words = scene.honest()
+    outside = deposed(name, scene.publish.header, 1, [2, 3, 4])
+    alone, with_it = scene.case(words), scene.case(words)
+    with_it = replace(with_it, depositions=(*with_it.depositions, outside))
+    assert judged(with_it) == judged(alone)
+    assert list(judged(alone).clients) == [LIAR]
+
+
+def test_everybody_who_is_named_is_in_the_line_for_people() -> None:
+    found = Judgement(clients={"a": "why"}, pairs=(("b", "c"),), silent=("d",))
+    assert found.line == "a lied, b or c lied, d did not depose"
+    assert replace(found, server="why").line == f"{found.line}, the server lied"
+    assert found.named == {"a", "b", "c", "d"}
+
+
+def test_a_client_that_pledged_what_is_not_an_update_is_named_with_the_server_that_admitted_it() -> None:
+    made = stage(federation(4))
+    position, values = made.federation.idle.position, np.full(37, 2**23, "<i4")
+    own = pledge(position, identity("c003"), commitment(position, "c003", bytes(32), values))
+    publish = made.resign(roster=(*made.publish.header.roster[:3], own))
+    owner = replace(made.committed["c003"], pledge=own, nonce=bytes(32), values=values, sent=values)
+    made = replace(made, committed={**made.committed, "c003": owner}, publish=publish)
+    scene = Scene(made, play_out(made), publish)
+    opened = CommittedUpdate(pledge=own, nonce=bytes(32), values=values)
+    found = scene.judge(scene.honest(), opened=opened)
+    assert list(found.clients) == ["c003"]
+    assert "the server admitted it" in found.clients["c003"]
+    assert found.server == "the server admitted what is not an update of this session"
 
 
 def test_a_server_that_altered_the_sum_convicts_itself_whomever_it_accuses() -> None:
@@ -209,7 +249,7 @@ def test_no_coalition_of_liars_gets_an_honest_client_named_alone() -> None:
             assert found.clients or found.pairs, "somebody is always named"
 
 
-def test_nobody_deposes_where_the_tags_sum_up_or_one_is_missing_or_forged() -> None:
+def test_nobody_deposes_where_the_tags_add_up_or_one_is_missing_or_forged() -> None:
     made = stage(federation(4))
     played = play_out(made)
     tagged, tags = played.tagged["c000"], played.tags
@@ -260,6 +300,20 @@ def test_a_case_is_the_same_after_bytes_and_no_turned_bit_of_its_papers_names_an
             continue
         assert set(found.clients) <= {LIAR}
         assert not found.pairs
+
+
+def test_a_case_that_opens_an_update_is_the_same_after_bytes_and_nothing_else_can_be_opened() -> None:
+    scene = cheated()
+    failed = scene.case(scene.honest(), opened=scene.stage.published.updates[0])
+    papers, vectors = encode_failed(failed), failed_vectors(failed)
+    assert judged(decode_failed(papers, vectors)) == judged(failed)
+    assert encode_failed(decode_failed(papers, vectors)) == papers
+    with pytest.raises(InvalidInput, match="'opened' must be handed back"):
+        decode_failed(papers, {"aggregate": vectors["aggregate"]})
+    square = {**vectors, "opened": vectors["opened"].reshape(1, -1)}
+    assert verdict_of(lambda: decode_failed(papers, square)) is Verdict.MALFORMED
+    alone = replace(Papers.decode(papers), opened=Papers.decode(papers).opened[:1]).encode()
+    assert verdict_of(lambda: decode_failed(alone, vectors)) is Verdict.MALFORMED
 
 
 def test_the_second_implementation_makes_the_same_bytes_and_believes_the_same_signatures() -> None:

@@ -126,6 +126,45 @@ def test_sums_are_int32_while_they_fit():
     point = FixedPoint(size=1)
     assert (point.sum_type(256), point.sum_type(257)) == (SMALL, LARGE)
     assert point.bound(256) == 2**31 - 256
+    smallest = FixedPoint(size=1, update_bits=2)
+    assert (smallest.sum_type(2**31 - 1), smallest.sum_type(2**31)) == (SMALL, LARGE)
+
+
+def test_a_coordinate_at_the_end_of_the_range_is_not_counted_as_clipped():
+    point = FixedPoint(size=4)
+    ends = np.array([point.most, -point.most, point.most + 1, -point.most - 1]) / 2**20
+    made = quantise(ends, point)
+    assert (made.values.tolist(), made.clipped) == ([point.most, -point.most] * 2, 2)
+    assert quantise(np.append(ends[:2], [0, 0]), point).clipped == 0
+
+
+@pytest.mark.parametrize("at", [0, fixed_point.CHUNK - 1, fixed_point.CHUNK, fixed_point.CHUNK + 76])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_range_holds_to_its_end_and_is_left_by_one_coordinate_wherever_it_is(at, sign):
+    point, count = FixedPoint(size=fixed_point.CHUNK + 77), 3
+    model, total = np.zeros(point.size, "<f4"), np.zeros(point.size, SMALL)
+    total[at] = sign * point.bound(count)
+    assert fixed_point.within(total, point.bound(count))
+    assert inspect(model, total, count, point).in_range
+    total[at] += sign
+    assert not fixed_point.within(total, point.bound(count))
+    assert not inspect(model, total, count, point).in_range
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((2, 2), SMALL), np.zeros(4, "<i8"), np.zeros(8, SMALL)[::2]])
+def test_a_vector_is_one_row_of_its_type_in_one_piece(wrong):
+    with pytest.raises(InvalidInput, match="expected one contiguous vector"):
+        fixed_point.vector(wrong, SMALL)
+    right = np.zeros(4, SMALL)
+    assert fixed_point.vector(right, SMALL) is right
+
+
+def test_the_next_model_is_written_where_it_is_told_even_over_the_old_one():
+    point, total = FixedPoint(size=5), np.arange(5, dtype="<i4") << 20
+    model = np.ones(5, "<f4")
+    fresh, out = next_model(model, total, 2, point), np.empty(5, "<f4")
+    assert next_model(model, total, 2, point, out) is out
+    assert out.tobytes() == fresh.tobytes() == next_model(model, total, 2, point, model).tobytes() == model.tobytes()
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 300])
@@ -164,6 +203,24 @@ def test_a_sum_in_memory_that_was_used_before_is_the_same():
         made.aggregate[:], made.next_model[:] = 99, 99  # what is left there must not matter
         del made
     assert len(places) == 2
+
+
+class Watched(Room):
+    """Remembers what it lent."""
+
+    def __init__(self):
+        super().__init__()
+        self.lent: list[Any] = []
+
+    def vector(self, size, kind):
+        self.lent.append(super().vector(size, kind))
+        return self.lent[-1]
+
+
+def test_a_sum_and_its_model_lie_in_the_room_that_is_given():
+    room = Watched()
+    made = combine([np.ones(5, SMALL)] * 3, np.zeros(5, "<f4"), FixedPoint(size=5), room)
+    assert [each is lent for each, lent in zip((made.aggregate, made.next_model), room.lent, strict=True)] == [True] * 2
 
 
 HOLDS = {

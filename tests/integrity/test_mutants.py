@@ -15,8 +15,18 @@ MODULES = mutants.modules()
 FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant lives in a forked process")
 
 # Broken conditions that change nothing, and why.
+_OUTSIDER = "word.name not in header.names or len(word.masks) != len(header.names) - 1"
 EQUIVALENT = {
     "exact._add_stream: sign > 0 → sign >= 0": "a sign is +1 or −1",
+    "masks.Pairwise.signed: own < peer → own <= peer": "one is not one's own peer",
+    "depositions._consistent: word.name < peer → word.name <= peer": "one is not one's own peer",
+    "depositions._disputed: name < peer → name <= peer": "one is not one's own peer",
+    f"depositions._deposed: member is None or {_OUTSIDER} → {_OUTSIDER}": "a roster was found to name members alone",
+    "sketch._rows: missing → True": "rows that nothing is added to are the same",
+    "fixed_point.quantise: outside → True": "clipping changes nothing that is in range",
+    "fixed_point._outside: low < -most or high > most → True": "it saves counting where there is nothing to count",
+    "fixed_point._outside: low < -most → low <= -most": "it saves counting where there is nothing to count",
+    "fixed_point._outside: high > most → high >= most": "it saves counting where there is nothing to count",
 }
 
 

@@ -73,7 +73,7 @@ def test_a_file_without_a_name_or_without_two_keys_is_no_key_file(tmp_path):
     blocks = text.partition(b"\n")[2]
     for damaged in (b"Owner: bank\n" + blocks, blocks, text[: text.index(b"-----END")]):
         path.write_bytes(damaged)
-        with pytest.raises(InvalidInput, match="is no key file"):
+        with pytest.raises(InvalidInput, match="is not a key file"):
             keys.load(path)
 
 
@@ -96,7 +96,7 @@ def test_a_missing_key_file_is_a_typed_error(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "Bank", "a b", "../x", "ä", "a" * 64, "-a", "a\n"])
 def test_names_are_plain(name):
-    with pytest.raises(InvalidInput, match="is no name"):
+    with pytest.raises(InvalidInput, match="is not a name"):
         keys.new_identity(name)
 
 

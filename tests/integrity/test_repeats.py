@@ -86,7 +86,7 @@ def test_the_same_roster_is_not_shown_another_update(method):
     if method is ProofMethod.SKETCH:
         assert play_out(stage(world)).worst is Verdict.UPDATE_SPENT
     else:
-        with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*this roster was shown another update"):
+        with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*this roster was shown an update other"):
             stage(world)
 
 
@@ -95,6 +95,20 @@ def test_a_larger_roster_with_the_same_update_is_never_answered():
         stands = NOTHING_SHOWN.show(1, FEWER, same_roster)
         with pytest.raises(NotVerified, match="UPDATE_SPENT"):
             stands.show(1, ALL, repeats)
+
+
+def test_the_same_roster_counts_as_one_that_is_no_larger():
+    stands = NOTHING_SHOWN.show(1, ALL, smaller_roster)
+    assert stands.show(1, ALL, smaller_roster) == stands
+    assert stands.show(1, FEWER, smaller_roster).shown == (
+        Shown(update=1, roster=ALL),
+        Shown(update=1, roster=FEWER),
+    )
+
+
+def test_an_update_that_is_shown_again_is_remembered_once():
+    stands = NOTHING_SHOWN.show(1, ALL, same_roster)
+    assert stands.show(1, ALL, same_roster) == stands == Stands(revealed=1, shown=(Shown(update=1, roster=ALL),))
 
 
 # ---------------------------------------- what an exact round shows the server
@@ -154,7 +168,7 @@ def test_an_update_is_spent_with_its_round_also_if_it_was_left_out_of_it():
     assert late.stands == Stands(spent=1, revealed=1)
     world.clients["c004"] = late
     world.number = 1
-    with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*of an earlier round"):
+    with pytest.raises(NotVerified, match=r"UPDATE_SPENT.*from an earlier round"):
         stage(world)
 
 

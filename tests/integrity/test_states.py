@@ -190,9 +190,9 @@ def test_a_clients_state_is_no_servers_and_the_other_way_round():
         other = states.decode_server if name == "Ready" else states.decode_client
         with pytest.raises(NotVerified, match="none of"):
             other(data, identity("c001"), vectors(state))
-    with pytest.raises(InvalidInput, match="no state"):
+    with pytest.raises(InvalidInput, match="is not a state"):
         states.encode_client(None)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="no state"):
+    with pytest.raises(InvalidInput, match="is not a state"):
         states.client_vectors(None)  # type: ignore[arg-type]
 
 

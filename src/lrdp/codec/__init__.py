@@ -7,8 +7,8 @@ with its :class:`Part`: how it is written, and how it is read. Parts are put tog
     line     text, with tabs between the parts
 
 Guarantees: a value has exactly one encoding, for what is read must be what would be written. More bytes or parts than
-the limits are refused before they are looked at, so no bytes cost more than they did whoever sent them. Whatever is
-wrong with bytes is Malformed, an InvalidInput; a room with a word of its own for that turns it into its own.
+the limits are refused before they are looked at, so reading bytes costs no more than sending them. Whatever is wrong
+with bytes is Malformed, an InvalidInput; a room that has its own error for this raises that instead.
 """
 
 from lrdp.codec.formats import (

@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 def pack(*parts: bytes) -> bytes:
-    """One string of bytes from which ``unpack`` gets the parts back: injective."""
+    """One byte string, from which ``unpack`` gets the parts back: injective."""
     return _packed(parts)
 
 
@@ -81,7 +81,7 @@ class Part(Generic[Said, Value]):
 
 @dataclass(frozen=True)
 class Format(Generic[Said]):
-    """A label, and parts by the names of the attributes they are of; ``a.b`` is the attribute of an attribute."""
+    """A label, and parts by the names of the attributes they encode; ``a.b`` is the attribute of an attribute."""
 
     style: Style[Said]
     label: tuple[Said, ...]
@@ -113,7 +113,7 @@ class Format(Generic[Said]):
         return self.read(self.split(data))
 
     def after_label(self, found: list[Said]) -> list[Said]:
-        """The parts without the label, if it is this one's and they are as many."""
+        """The parts without the label, if it is this format's label and the number of parts is right."""
         size = len(self.label)
         if tuple(found[:size]) != self.label or len(found) - size != len(self.parts):
             raise Malformed(f"not {' '.join(map(repr, self.label)) or 'a row'} with {len(self.parts)} parts.")

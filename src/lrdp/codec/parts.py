@@ -23,7 +23,7 @@ Choice = TypeVar("Choice", bound=Enum)
 
 
 def strict(write: Callable[[Value], Said], read: Callable[[Said], Value], most: int) -> Part[Said, Value]:
-    """A part of at most so many bytes or characters; ``read`` may be lax, for what it found is written and compared."""
+    """A part of at most ``most`` bytes or characters; ``read`` may be lax: what it found is written and compared."""
 
     def checked(said: Said) -> Value:
         if len(said) > most:
@@ -41,7 +41,7 @@ def strict(write: Callable[[Value], Said], read: Callable[[Said], Value], most: 
 
 
 def fixed(size: int) -> Part[bytes, bytes]:
-    """So many bytes: a hash, a key, a signature."""
+    """Exactly ``size`` bytes: a hash, a key, a signature."""
 
     def same(part: bytes) -> bytes:
         if len(part) != size:
@@ -52,12 +52,12 @@ def fixed(size: int) -> Part[bytes, bytes]:
 
 
 def whole(size: int) -> Part[bytes, int]:
-    """A whole number from 0 on in so many bytes, the least first."""
+    """A whole number, 0 or more, in ``size`` bytes, the least significant first."""
     return strict(lambda value: value.to_bytes(size, "little"), lambda part: int.from_bytes(part, "little"), size)
 
 
 def text(most: int, encoding: str = "ascii") -> Part[bytes, str]:
-    """A text of at most so many bytes."""
+    """A text of at most ``most`` bytes."""
     return strict(lambda value: value.encode(encoding), lambda part: part.decode(encoding), most)
 
 
@@ -82,13 +82,13 @@ RAW: Final = Part(bytes, bytes)
 NUMBER: Final = whole(8)
 DOUBLE: Final[Part[bytes, float]] = strict(_DOUBLE.pack, _double, _DOUBLE.size)
 NAME: Final = strict(str.encode, _name, LONGEST_NAME)
-# Of lines. What is not a number is written as infinity, which no budget admits.
+# For lines. What is not a number is written as infinity, which no budget admits.
 DIGITS: Final = strict(lambda value: str(int(value)), int, 40)
 HEXADECIMAL: Final = strict(lambda value: (math.inf if math.isnan(value) else float(value)).hex(), float.fromhex, 64)
 
 
 def word(most: int) -> Part[str, str]:
-    """Any text of a line, percent-encoded, so that it holds no tab and no line end."""
+    """Any text in a line, percent-encoded, so that it holds no tab and no line end."""
     return strict(lambda value: quote(value, safe=_SAFE), lambda said: unquote_to_bytes(said).decode(), most)
 
 
@@ -98,7 +98,7 @@ def one_of(kind: type[Choice], part: Part[Said, str]) -> Part[Said, Choice]:
 
 
 def optional(part: Part[bytes, Value]) -> Part[bytes, Value | None]:
-    """Nothing in the place of None, where the part itself is never empty."""
+    """A part, or nothing in the place of None: so the part itself must never be empty."""
 
     def write(value: Value | None) -> bytes:
         said = b"" if value is None else part.write(value)
@@ -112,7 +112,7 @@ def optional(part: Part[bytes, Value]) -> Part[bytes, Value | None]:
 def many(
     part: Part[bytes, Value], most: int = MOST_PARTS, most_bytes: int = MOST_BYTES
 ) -> Part[bytes, tuple[Value, ...]]:
-    """Up to so many of one kind, packed."""
+    """Up to ``most`` values of one kind, packed."""
     return Part(
         lambda values: pack(*map(part.write, values)),
         lambda said: tuple(map(part.read, unpack(said, most, most_bytes))),

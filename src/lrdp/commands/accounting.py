@@ -1,4 +1,4 @@
-"""Commands of the accountant: ``lrdp epsilon``, ``lrdp calibrate`` and ``lrdp plan``."""
+"""Commands of the accountant: ``lrdp epsilon`` and ``lrdp calibrate``."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _print_spent(
         "mechanism": step.name,
         "adjacency": books.adjacency.value,
         "accountant": books.name,
-        # As it was given, or in the six digits in which it was found.
+        # As it was given, or with the six digits with which it was found.
         "noise_multiplier": step.noise_multiplier,
         "steps": steps,
         **{name: getattr(step, name, None) for name in ("dataset_size", "batch_size", "cap", *step.numbers)},

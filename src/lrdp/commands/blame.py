@@ -1,4 +1,4 @@
-"""``lrdp blame``: who lied in a round whose tags did not sum up."""
+"""``lrdp blame``: who lied in a round whose tags did not add up."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def blame(
     pin: Annotated[str, typer.Option(help="The registry's hash that you pinned, 64 hexadecimal digits.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say who lied in a round whose tags did not sum up, from what everybody signed; exit code 5 if that does not hold.
+    """Say who lied in a round whose tags did not add up, from what everybody signed; exit code 5 if that does not hold.
 
-    A server writes the case by itself. It holds signatures, the sum, and of those accused one noised update.
+    A server writes the case by itself. It holds signatures, the sum, and at most one noised update, of an accused.
 
-    Example: lrdp blame server/case-1f00c3d2a4b5e697-00004-000.safetensors --pin HASH
+    Example: lrdp blame server/case-1f00c3d2a4b5e697-00004-001.safetensors --pin HASH
     """
     pinned, path = read_pin(pin), _one(case)
     failed = _read(path)
@@ -70,7 +70,7 @@ def _read(path: Path) -> FailedRound:
 
 
 def _require_pinned(session: Session, pin: bytes, folder: Path) -> None:
-    """The case's registry is the pinned one, or the receipts beside it lead from that one to it."""
+    """Refuse a case whose registry is not the pinned one, unless the receipts beside it lead from that one to it."""
     if session.registry.digest == pin:
         return
     for receipts in sorted(folder.glob("receipts-*.txt")):

@@ -40,7 +40,7 @@ Model = Annotated[
 ]
 Steps = Annotated[
     int | None,
-    typer.Option("--steps", min=1, max=2**31, help="Only so many steps, with the whole's noise: what they take."),
+    typer.Option("--steps", min=1, max=2**31, help="Only this many steps, with the noise of the whole training."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A few cells only, to see that it runs.")]
 
@@ -48,7 +48,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="A few cells only, to see t
 def conduct(name: str, options: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
     """Read the settings, run what is missing, and say what was written.
 
-    Settings and results have the study's name, or that of ``told``.
+    Settings and results have the study's name, unless ``options["told"]`` gives another.
     """
     _require_extras()
     from lrdp.experiments.study import Places, read_settings
@@ -103,7 +103,7 @@ class _CellBar:
 
     def done(self, cell: Cell, seconds: float) -> None:
         self._bar.update(self._task, advance=1)
-        if not self._bar.console.is_terminal:  # a log has no bar, and wants to be followed all the same
+        if not self._bar.console.is_terminal:  # a log has no bar, and people still follow it
             say(f"{time.strftime('%H:%M:%S')} {AtMost(seconds):8.1f} s  {cell.label}")
 
 

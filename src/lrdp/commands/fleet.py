@@ -14,7 +14,7 @@ from lrdp.ledger import LONGEST_LINE, REPORT_LABEL, FleetView, Report, read_repo
 
 
 def reports_in(path: Path) -> list[Report]:
-    """The reports in a file of reports, or the one that a verified export amounts to: all are signed."""
+    """The reports in a file of reports, or the one that sums up a verified export: all are signed."""
     with reading(path), files.opened(path) as file:
         is_report = file.read(len(REPORT_LABEL)) == REPORT_LABEL.encode()
         file.seek(0)
@@ -23,7 +23,7 @@ def reports_in(path: Path) -> list[Report]:
     verified = verify_export(path)
     if verified.head is None:
         raise InvalidInput(
-            f"{path} is a ledger, which nobody signed as a whole: import what `lrdp ledger export` makes of it."
+            f"{path} is a ledger, which is not signed as a whole: import what `lrdp ledger export` writes from it."
         )
     return [report_of(verified.books)]
 

@@ -26,7 +26,7 @@ _TASK: Final = "pilot_task"
 
 
 def found(
-    names: Annotated[list[str], typer.Argument(help="The hospitals, three at least: a-z, 0-9, '.', '_' and '-'.")],
+    names: Annotated[list[str], typer.Argument(help="The hospitals, at least three: a-z, 0-9, '.', '_' and '-'.")],
     folder: Annotated[Path, typer.Option(help="A new folder.")] = Path("pilot"),
     unit: Annotated[str, typer.Option(help="Whom the guarantee protects.")] = "person",
     epsilon: Annotated[float, typer.Option(help="The most that each hospital may ever spend.")] = 8.0,
@@ -36,7 +36,7 @@ def found(
         typer.Option(
             "--dataset-size",
             "-n",
-            help="A public bound on each one's records, with one record to spare: at most so many, or at least with "
+            help="A public bound on each one's records, with one record to spare: the most, or the fewest with "
             "--mechanism fixed-size.",
         ),
     ] = 5000,
@@ -87,7 +87,7 @@ def _require_names(names: list[str], min_roster: int | None) -> None:
         keys.require_name(name)
     if len(set(names)) != len(names) or len(names) < FEWEST:
         raise InvalidInput(
-            f"a consortium has {FEWEST} hospitals at least, each with a name of its own, got {', '.join(names)}: of "
+            f"a consortium has at least {FEWEST} hospitals, each with a name of its own, got {', '.join(names)}: of "
             f"two each could subtract itself from the sum; nothing was made."
         )
     if min_roster is not None and not FEWEST <= min_roster <= len(names):
@@ -100,7 +100,7 @@ def _require_names(names: list[str], min_roster: int | None) -> None:
 def _founded(
     folder: Path, trainings: dict[str, Training], min_roster: int | None, rules: CommonRules
 ) -> dict[str, str]:
-    """Made beside the folder, and moved there as a whole: what is cut short leaves nothing that looks founded."""
+    """Made beside the folder, and moved there as a whole: if it is cut short, nothing is left that looks founded."""
     from lrdp.federation import found as founded
 
     if folder.exists():

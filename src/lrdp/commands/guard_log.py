@@ -48,7 +48,7 @@ def shown(address: str | None, path: Path | None) -> Iterator[Show]:
 
 
 def _write_page(path: Path, text: str) -> None:
-    """For everybody who may enter its folder."""
+    """Readable by everybody who may enter its folder."""
     try:
         files.replace(path, text.encode(), files.PUBLIC)
     except OSError as problem:
@@ -77,7 +77,7 @@ def _own_file(path: Path) -> logging.Handler:
 
 
 class _OwnFile(WatchedFileHandler):
-    """For the owner alone, and made anew where somebody moved it away; holds the guard's own lines.
+    """For the owner alone, and made again if somebody moved it away; holds the guard's own lines.
 
     Why something failed is on the other stream only: an exception's text may quote a record.
     """

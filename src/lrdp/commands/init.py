@@ -60,7 +60,7 @@ def init(
     folder: Folder = Path(),
     client: ClientName = "client",
     unit: UnitName = "person",
-    rows_per_unit: Annotated[int, typer.Option(help="The most rows that one of them has.")] = 1,
+    rows_per_unit: Annotated[int, typer.Option(help="The most rows that one unit has.")] = 1,
     clipped: Annotated[
         Clipped, typer.Option(help="Rows each by themselves, or all rows of a unit together: then sizes count units.")
     ] = Clipped.ROWS,
@@ -71,7 +71,7 @@ def init(
         typer.Option(
             "--dataset-size",
             "-n",
-            help="A public bound on the number of records, with one record to spare: at most so many, or at least with "
+            help="A public bound on the number of records, with one record to spare: the most, or the fewest with "
             "--mechanism fixed-size.",
         ),
     ] = 5000,

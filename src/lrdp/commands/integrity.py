@@ -73,7 +73,7 @@ def verify(
     if (pin is None) != unpinned:
         raise InvalidInput(
             "verify needs the registry's hash that you pinned: --pin HASH. Without it anybody could have made the "
-            "participants up, and with them every receipt; --unpinned checks no more than that the file is consistent."
+            "participants up, and with them every receipt; --unpinned only checks that the file is consistent."
         )
     found = history.audit(read_lines(receipts), None if pin is None else read_pin(pin))
     failure = found.failure

@@ -245,7 +245,7 @@ def _figures(summary: Summary) -> dict[str, Any]:
 
 def _note_unsigned(home: Home, summary: Summary) -> None:
     """The policy's file may state more than was signed, and no client may have opened it since."""
-    with suppress(LrdpError):  # a policy that cannot be read is another command's matter
+    with suppress(LrdpError):  # a policy that cannot be read is for another command to report
         note = unsigned_raise(summary.budget, read_policy(home.policy).budget.total)
         if note:
             say(f"Note: the budget is ε = {summary.budget.epsilon}{note}.")

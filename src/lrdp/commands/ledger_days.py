@@ -1,4 +1,4 @@
-"""A ledger's days: ``lrdp ledger raise``, ``close``, ``backup``, ``restore`` and ``upgrade``."""
+"""A ledger's special days: ``lrdp ledger raise``, ``close``, ``backup``, ``restore`` and ``upgrade``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def backup(
     folder: Folder = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Write a consistent copy of the ledger, also while a client is charging it; keys and policy are not in it.
+    """Write a consistent copy of the ledger, even while a client is charging it; keys and policy are not in it.
 
     Example: lrdp ledger backup ledger-monday.db --folder hospital-0
     """
@@ -111,11 +111,9 @@ def restore(
     _copy(path, home.ledger)
     books = verified.books
     say(
-        f"Restored {books.seq} entries. Whatever was charged after the backup is missing in them: the first head that a"
+        f"Restored {books.seq} entries. Whatever was charged after the backup is missing from them: the first head that"
     )
-    say(
-        "server or peer hands back stops this ledger; then run `lrdp ledger adopt-head`, which charges what is missing."
-    )
+    say("a server or peer hands back stops this ledger; then `lrdp ledger adopt-head` charges what is missing.")
     print_record({"path": str(home.ledger), "entries": books.seq, "digest": books.digest.hex()}, as_json)
 
 

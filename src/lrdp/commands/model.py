@@ -21,7 +21,7 @@ ModelFile = Annotated[Path, typer.Argument(help="A model-….safetensors of a se
 
 @model_app.command("show")
 def model_show(path: ModelFile, as_json: AsJson = False) -> None:
-    """Print which rounds of which session a model is of; its parameters are hashed, and nothing is proved.
+    """Print which rounds of which session a model comes from; its parameters are hashed, and nothing is proved.
 
     Example: lrdp model show server/model-1f00c3d2a4b5e697-00012.safetensors
     """
@@ -36,13 +36,13 @@ def model_verify(
         Path | None, typer.Option(help="The session's receipts, or the server's folder (default: the file's folder).")
     ] = None,
     models: Annotated[
-        Path | None, typer.Option(help="Of an average: the folder of the models in it (default: that of the receipts).")
+        Path | None, typer.Option(help="For an average: the folder of its models (default: that of the receipts).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the receipt that proves a model: a quorum accepted the round that led to it; exit code 5 where none does.
 
-    Of an average every model that went in is proved, and it is computed again from their files.
+    For an average, every model that went in is proved, and the average is computed again from their files.
 
     Example: lrdp model verify model.safetensors --receipts server --pin HASH
     """
@@ -61,11 +61,11 @@ def model_average(
     out: Annotated[Path, typer.Argument(help="The new file, .safetensors.")],
     models: Annotated[list[Path], typer.Argument(help="Model files of one session, in the order of their rounds.")],
     decay: Annotated[
-        float, typer.Option(help="Each model weighs so many times as much as the one after it; 1 for the plain mean.")
+        float, typer.Option(help="How many times as much as the one after it each model weighs; 1 for the plain mean.")
     ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Average verified models, at no cost in privacy; `lrdp model verify` then proves each, and computes it again.
+    """Average verified models, at no cost in privacy; `lrdp model verify` then proves each, and averages them again.
 
     Example: lrdp model average average.safetensors server/model-1f00c3d2a4b5e697-0000[7-9].safetensors
     """
@@ -89,7 +89,7 @@ def model_export(
     ],
     path: Annotated[Path | None, typer.Option("--model", help="A model file of a server.")] = None,
     client: Annotated[
-        Path | None, typer.Option(help="A client's folder: the model that it verified last itself.")
+        Path | None, typer.Option(help="A client's folder: the last model that it verified itself.")
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="For .onnx: the model's code, MODULE:NAME of a task or model.")

@@ -36,13 +36,13 @@ def print_json(record: Mapping[str, Any]) -> None:
     """One JSON object on a line, in ASCII, with every number whole.
 
     Raises:
-        InvalidInput: if a figure is infinite or no number, which JSON cannot say; nothing is printed then.
+        InvalidInput: if a figure is infinite or not a number, which JSON cannot say; nothing is printed then.
     """
     try:
         line = json.dumps(record, allow_nan=False)
     except ValueError:
         raise InvalidInput(
-            "a figure is infinite or no number, which JSON cannot say: nothing was printed; ask without --json."
+            "a figure is infinite or not a number, which JSON cannot say: nothing was printed; ask without --json."
         ) from None
     print(line, flush=True)
 
@@ -64,7 +64,7 @@ def say(sentence: str) -> None:
 
 
 def screen(*, stderr: bool = False, least_width: int = 0) -> Console:
-    """For tables and bars; words in square brackets are words to it, never colours or links."""
+    """For tables and bars; words in square brackets are printed as words, never taken for colours or links."""
     console = Console(stderr=stderr, highlight=False, markup=False)
     if console.width < least_width:
         console.width = least_width

@@ -26,7 +26,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_text(path: Path, most: int = MOST_CARD_CHARACTERS) -> str:
-    """A file of ASCII; bytes that are none are marked, for whoever decodes it to refuse."""
+    """A file of ASCII; other bytes are marked, for whoever decodes it to refuse."""
     with reading(path):
         return files.read(path, most).decode("ascii", errors="replace")
 

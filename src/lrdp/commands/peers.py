@@ -1,4 +1,4 @@
-"""What ``lrdp init`` pins: a registry by its hash, servers by their keys, how small a round, and what is seen."""
+"""What ``lrdp init`` pins: a registry by its hash, servers by their keys, a round's least size, and what is seen."""
 
 from __future__ import annotations
 

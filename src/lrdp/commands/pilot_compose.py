@@ -1,7 +1,7 @@
 """Compose files for a pilot that was founded: those of deploy/compose, with the parts of each hospital by its name.
 
-What runs, as whom and with what is said in deploy/ alone. Here a hospital's three services of ``pilot.yaml`` are
-written once for each hospital, and read the folders that `lrdp found` made.
+Only deploy/ says what runs, as whom and with what. Here a hospital's three services of ``pilot.yaml`` are written once
+for each hospital, and read the folders that `lrdp found` made.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SERVER_FOLDERS: Final = """\
         bind: {create_host_path: false}
 """
 _HEAD: Final = """\
-# This pilot on one machine, made by `lrdp found` of lrdp's deploy/compose/pilot.yaml: all keys are in one hand here.
+# This pilot on one machine, made by `lrdp found` from lrdp's deploy/compose/pilot.yaml: one person holds all keys here.
 # Before it starts, beside this file: tls/ (ca.crt, server.crt, server.key) and app/ for the server, public/ for setup,
-# and for each hospital NAME/data and NAME/supernode (key, ca.crt); docs/deployment.md tells how they are filled. Then
+# and for each hospital NAME/data and NAME/supernode (key, ca.crt); docs/deployment.md says how to fill them. Then
 #   chown -R 10001:10001 ../clients && chown -R 10002:10002 ../server
 #   docker compose --env-file pilot.env --file pilot.yaml up --detach
 # with the images lrdp-guard and lrdp-flower. The server's certificate is for DNS:superlink and IP:127.0.0.1.

@@ -107,7 +107,7 @@ def _one_view(passes: float | None, with_passes: dict[str, int | None], without:
     wrong, where = (without, "without") if passes is not None else (with_passes, "with")
     for name, value in wrong.items():
         if value is not None:
-            raise InvalidInput(f"{name}={value} has a meaning {where} --passes alone: nothing was computed.")
+            raise InvalidInput(f"{name}={value} only has a meaning {where} --passes: nothing was computed.")
 
 
 def _given(name: str, value: int | None) -> int:
@@ -140,7 +140,7 @@ def _by_passes(aim: TrainingAim, holder: Holder, plot: Path | None, write: Path 
 
 
 def _searched(aim: TrainingAim, quiet: bool) -> BatchFrontier:
-    """By Rényi orders first, then by loss distributions among the best, then what these are measured by."""
+    """By Rényi orders first, then by loss distributions among the best, then what the best is compared with."""
 
     def run(tried: list[Any], label: str) -> Iterable[Any]:
         return _progress((calibrated(aim, each) for each in tried), len(tried), label, quiet)
@@ -174,7 +174,7 @@ def _at_equal_rows(training: Training, holder: Holder, plot: Path | None, write:
 def _written(
     training: Training, step: SizedGaussian, accountant: Accountant, holder: Holder, path: Path | None
 ) -> dict[str, Any]:
-    """The policy of what is recommended in a new file; how many rounds its ledger will admit."""
+    """Write the recommended policy to a new file; returns its path, and how many rounds its ledger will admit."""
     if path is None:
         return {"policy": None, "rounds_promised": None}
     counting = BudgetCounting.RESERVED if accountant.name == PldAccountant.name else BudgetCounting.RENYI

@@ -47,7 +47,7 @@ def registry_new(
     key: Consortium,
     after: Annotated[Path | None, typer.Option(help="The signed registry that this one replaces.")] = None,
     first_round: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="A session that runs takes it up at this round, or later.")
+        int, typer.Option(min=0, max=2**63 - 1, help="A running session takes it up at this round, or later.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -64,7 +64,7 @@ def registry_new(
         registry.verify(old, old.digest)
         if consortium != old.consortium:
             raise InvalidInput(
-                f"{after} was signed with another key than --key: participants follow only the consortium that they "
+                f"{after} was signed with a key other than --key: participants follow only the consortium that they "
                 f"pinned, so nothing was written."
             )
         begun = registry.successor(old, old.members, first_round)
@@ -92,7 +92,7 @@ def registry_add(path: RegistryFile, cards: Cards, as_json: AsJson = False) -> N
 
 @registry_app.command("replace-key")
 def registry_replace_key(path: RegistryFile, cards: Cards, as_json: AsJson = False) -> None:
-    """Put new keys in the place of a participant's old ones, which then count no more; sign the registry again.
+    """Put new keys in the place of a participant's old ones, which then no longer count; sign the registry again.
 
     Ask the participant by another way than the card came by: whoever has its keys is the participant.
 
@@ -187,12 +187,12 @@ def registry_rotate(
         _require_rounds(following, server)
         shelf.put(following)
     due = max(1, following.first_round)
-    say(f"Handed over: a session that runs takes it up before the next round, from round {due + 1} on at the earliest.")
+    say(f"Handed over: a running session takes it up before its next round, but not before round {due + 1}.")
     print_record({**_summary(following), "path": str(shelf.path(following.version))}, as_json)
 
 
 def _require_rounds(following: Registry, server: Path) -> None:
-    """Refuse at once what the session that runs could make no round with; say what a larger registry gives up."""
+    """Refuse a registry with which the running session could make no round; warn if rounds lose their majority."""
     least = _least_roster(server)
     if len(following.members) < least:
         raise InvalidInput(
@@ -201,8 +201,8 @@ def _require_rounds(following: Registry, server: Path) -> None:
         )
     if 0 < least < majority(following):
         say(
-            f"Note: {least} make a round of the session that runs, which is no majority of {len(following.members)} "
-            f"members any more; a new session has a larger least roster."
+            f"Note: {least} make a round of the running session, which is no longer a majority of "
+            f"{len(following.members)} members; a new session has a larger least roster."
         )
 
 

@@ -105,7 +105,7 @@ def _require_extras() -> None:
 
 @contextmanager
 def _until_it_ends(folder: Path) -> Iterator[None]:
-    """Say who ended a run: a person, a refusal of our own, or Ray; Flower wraps what it did not expect."""
+    """Say what ended a run: a person, a refusal of our own, or Ray; Flower wraps errors that it did not expect."""
     try:
         yield
     except KeyboardInterrupt:
@@ -174,5 +174,5 @@ def _commands(summary: Record) -> list[str]:
 
 
 def _here(path: str | Path) -> str:
-    """As short as it can be said from the working directory."""
+    """As short as it can be written from the working directory."""
     return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else str(path)

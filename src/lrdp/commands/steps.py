@@ -35,7 +35,7 @@ _KEYWORD: Final = inspect.Parameter.KEYWORD_ONLY
 
 
 def takes_step(**fixed: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command whose parameter ``step`` is given as options: all numbers of its mechanism, but those ``fixed``."""
+    """A command whose parameter ``step`` is given as options: all numbers of its mechanism, except those ``fixed``."""
     asked = [number for number in {**_KNOWN, **_NUMBERS} if number in _NUMBERS and number not in fixed]
 
     def offer(command: Callable[..., None]) -> Callable[..., None]:
@@ -56,7 +56,7 @@ def takes_step(**fixed: float) -> Callable[[Callable[..., None]], Callable[..., 
 
 
 def step_of(name: str, numbers: dict[str, Any]) -> Mechanism:
-    """The step of these numbers; refused if one is missing that its kind has, or one is there that it has not."""
+    """The step with these numbers; refused if one is missing that its kind has, or one is given that it lacks."""
     kind = MECHANISMS[name]
     for number, value in numbers.items():
         option = _option(number)
@@ -69,7 +69,7 @@ def step_of(name: str, numbers: dict[str, Any]) -> Mechanism:
 
 
 def _options(asked: list[str]) -> list[inspect.Parameter]:
-    """By keyword alone, so that those with a default may stand first."""
+    """Keyword-only, so that those with a default may come first."""
     found = [_offered(number) for number in asked]
     words, usual = typer.Option(help="How batches are drawn."), MechanismName(FixedSizeGaussian.name)
     return [*found, inspect.Parameter("mechanism", _KEYWORD, default=usual, annotation=Annotated[MechanismName, words])]

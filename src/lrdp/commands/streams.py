@@ -37,14 +37,14 @@ def streams() -> Iterator[None]:
 
 
 class _Stream:
-    """A stream as it is, but for what it does with letters that it lacks, and when it fails."""
+    """A stream as it is, except for what it does with letters that it lacks, and when it fails."""
 
     def __init__(self, stream: TextIO, failed: Callable[[OSError], None]) -> None:
         self._stream, self._failed = stream, failed
 
     @classmethod
     def of(cls, stream: TextIO, failed: Callable[[OSError], None]) -> Any:
-        """In the place of a stream; what it does not change is the stream's own."""
+        """Stands in for a stream; what it does not change is the stream's own."""
         return cls(stream, failed)
 
     def __getattr__(self, name: str) -> Any:
@@ -69,7 +69,7 @@ class _Stream:
 
 
 def _abandon(stream: TextIO) -> None:
-    """What is still in its buffer goes nowhere: or the interpreter would fail at it once more, when it ends."""
+    """What is still in its buffer goes nowhere: otherwise the interpreter would fail at it once more when it ends."""
     with suppress(OSError, io.UnsupportedOperation), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 

@@ -26,7 +26,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What was found of the layers; of a task also what a step costs, or why it is refused."""
+    """What was found about the layers; for a task also what a step costs, or why it is refused."""
 
     report: ModelReport
     tried: Trial | None = None
@@ -49,7 +49,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say for each layer which rule applies, what is refused and how to mend it; of a task, also what a step costs.
+    """Say for each layer which rule applies, what is refused and how to mend it; for a task, also what a step costs.
 
     A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, without a federation:
     its gradients are compared with torch's, memory is planned, and a step that nobody pays for runs on made-up records
@@ -95,7 +95,7 @@ def _verdict(name: str, settings: dict[str, Any], rows: int, most_rows: int | No
 
 
 def _local(named: LocalTask, settings: dict[str, Any], most_rows: int | None) -> Task:
-    """As a client has it, of whose records only the form will be looked at."""
+    """The task as a client has it; only the form of its records will be looked at."""
     from lrdp.training import Task
 
     if (named.units is None) is not (most_rows is None):
@@ -157,9 +157,9 @@ def _sentences(found: _Verdict) -> list[str]:
         f"{how} The check took {AtMost(tried.seconds_to_check):.1f} s.",
         f"A step of {tried.rows} rows took {AtMost(tried.private_seconds):.3f} s, {AtMost(time):.2f} times plain "
         f"SGD's, and {AtMost(tried.private_bytes / _MIB):.1f} MiB at its peak, {AtMost(memory):.2f} times plain SGD's.",
-        f"It runs {tried.memory.micro_batch} rows at a time and was foretold to take at most "
-        f"{AtMost(tried.memory.peak_bytes / _MIB):.1f} MiB beside the {AtMost(tried.memory.baseline_bytes / _MIB):.0f} "
-        f"MiB that the process has.",
+        f"It runs {tried.memory.micro_batch} rows at a time and was predicted to take at most "
+        f"{AtMost(tried.memory.peak_bytes / _MIB):.1f} MiB besides the "
+        f"{AtMost(tried.memory.baseline_bytes / _MIB):.0f} MiB that the process has.",
         *found.understood,
-        "The step ran on made-up records: of yours only the number and the form were looked at. Nothing was charged.",
+        "The step ran on made-up records: only the number and the form of yours were looked at. Nothing was charged.",
     ]

@@ -1,11 +1,11 @@
-"""Who is to blame when the tags do not sum up: tags once more without masks, and one update opened to an auditor.
+"""Who is to blame when the tags do not add up: the tags without their masks, and one update opened to an auditor.
 
 A bare tag tells participants one number about a noised update (post-processing: ε is unchanged), and only after a round
 that failed. The server knows every update, so it can name whoever signed a wrong tag, and prove it; if it names nobody,
 or somebody whose tag is right, then the aggregate itself is wrong and the server is convicted.
 
-A server that colludes with a participant names nobody, and their bare tags add up: ``judge`` finds that SOUND. Only
-``judge_all`` convicts them, for which the auditor has every update opened; who does not open one is convicted of that.
+A server that colludes with a participant names nobody, and the bare tags add up: ``judge`` finds that SOUND. Only
+``judge_all`` convicts them: the auditor has every update opened, and a server that keeps one closed is convicted of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Finding(StrEnum):
     SOUND = "the aggregate is the sum of the updates"
     CLIENT = "the named client signed a tag that is not its update's"
     SERVER = "the server published an aggregate that is not the sum, or accused an honest client"
-    BOTH = "the named client pledged what is no update of this session, and the server admitted it"
+    BOTH = "the named client pledged what is not an update of this session, and the server admitted it"
 
 
 def _bare(identity: Identity, header: Header, value: int) -> Tag:
@@ -78,14 +78,14 @@ def judge(case: Case, accused: CommittedUpdate | None) -> Finding:
         total = sum(tag.value for tag in case.bare) - _drawn(case).tag(case.aggregate)
         return Finding.SOUND if total % MERSENNE_127.prime == 0 else Finding.SERVER
     found = examined(case, accused)
-    return Finding.SERVER if found is Finding.SOUND else found  # it accused an honest client
+    return Finding.SERVER if found is Finding.SOUND else found  # the server accused an honest client
 
 
 def judge_all(case: Case, opened: Iterable[CommittedUpdate]) -> dict[str, Finding]:
     """What follows for each participant if the server opens every update to the auditor.
 
     Guarantees: where every finding is SOUND, and so is ``judge(case, None)``, the aggregate is the sum of what was
-    pledged, and each of these is in range. SERVER stands for whoever's update it did not open.
+    pledged, and each of these is in range. Where the server did not open a participant's update, the finding is SERVER.
     """
     _require(case)
     updates = {update.pledge.name: update for update in opened}
@@ -100,7 +100,7 @@ def _require(case: Case) -> None:
 def require_sketch(case: Case) -> None:
     """Refuse a case of exact rounds, whose tags say nothing about updates."""
     if case.position.session.parameters.method is not ProofMethod.SKETCH:
-        raise InvalidInput("blame is for `sketch`: in `exact` rounds everybody adds up the masked updates itself.")
+        raise InvalidInput("blame is for `sketch`: in `exact` rounds each client adds up the masked updates itself.")
 
 
 def _drawn(case: Case) -> Challenge:
@@ -108,9 +108,9 @@ def _drawn(case: Case) -> Challenge:
 
 
 def examined(case: Case, update: CommittedUpdate) -> Finding:
-    """What one opened update shows; SERVER where its owner said nothing that it could contradict."""
+    """What one opened update shows; SERVER where its owner signed nothing that the update could contradict."""
     if update.pledge not in case.header.roster or not opens(case.position, update):
-        return Finding.SERVER  # it must not have admitted what it cannot open
+        return Finding.SERVER  # which should not have admitted what it cannot open
     if not is_update(update.values, _point(case)):
         return Finding.BOTH
     signed = {tag.name: tag.value for tag in case.bare}.get(update.pledge.name)

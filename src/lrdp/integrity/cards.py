@@ -39,16 +39,16 @@ def registry_record(registry: Registry) -> dict[str, Any]:
 
 
 def read_card(text: str) -> Member:
-    """What ``card`` made; whether its keys hold is for ``Member.holds`` to say."""
+    """What ``card`` made; ``Member.holds`` says whether its keys are sound."""
     return _member(json_object(text))
 
 
 def read_registry(text: str) -> Registry:
-    """What ``registry_record`` made; the digest in it is not believed but computed."""
+    """What ``registry_record`` made; the digest in it is not believed but computed again."""
     record = json_object(text)
     members = record.get("members")
     if not isinstance(members, list):
-        raise rejection(Verdict.MALFORMED, "members is no list")
+        raise rejection(Verdict.MALFORMED, "members is not a list")
     return Registry(
         version=_number(record, "version"),
         first_round=_number(record, "first_round"),
@@ -60,7 +60,7 @@ def read_registry(text: str) -> Registry:
 
 
 def json_object(text: str, most: int = MOST_CARD_CHARACTERS) -> dict[str, Any]:
-    """A JSON object of names and keys, which are long: one of many short parts would cost many times its own length.
+    """A JSON object of names and keys, which are long: many short parts would cost many times the length of the text.
 
     Guarantees: what it costs to read is at most a small multiple of its length.
     """
@@ -77,7 +77,7 @@ def json_object(text: str, most: int = MOST_CARD_CHARACTERS) -> dict[str, Any]:
 
 def _dict(record: object) -> dict[str, Any]:
     if not isinstance(record, dict):
-        raise rejection(Verdict.MALFORMED, "no JSON object")
+        raise rejection(Verdict.MALFORMED, "not a JSON object")
     return record
 
 
@@ -100,5 +100,5 @@ def _hex(record: dict[str, Any], field: str) -> bytes:
 def _number(record: dict[str, Any], field: str) -> int:
     value = record.get(field)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise rejection(Verdict.MALFORMED, f"{field} is missing or no whole number")
+        raise rejection(Verdict.MALFORMED, f"{field} is missing or not a whole number")
     return value

@@ -15,7 +15,7 @@ from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Check, Verdict
 
 MOST_MISSED = 1000
-"""How many attempts of a round a client may have missed: after a jump to the largest number, none could follow."""
+"""A client may have missed fewer attempts of a round: after a jump to the largest number, none could follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Announced(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TagTally:
-    """All tags, beside the header they must be for and the sum they must have."""
+    """All tags, with the header they must be for and the sum they must have."""
 
     position: Position
     header: Header
@@ -82,7 +82,7 @@ def in_session(seen: Announced) -> bool:
 
 
 def in_context(seen: Seen) -> bool:
-    """So is one of another attempt than the one this client committed to."""
+    """A message of another attempt than the one this client committed to is refused as well."""
     return in_session(seen) and seen.header.attempt == seen.attempt
 
 
@@ -92,12 +92,12 @@ def continues_history(seen: Announced) -> bool:
 
 
 def starts_from_model(seen: Announced) -> bool:
-    """The server may not show another θ_t to others."""
+    """The server may not show others a different θ_t."""
     return seen.header.model == seen.position.model
 
 
 def roster_sorted(seen: Announced) -> bool:
-    """A name twice would count an update twice."""
+    """A name that stands there twice would count an update twice."""
     return sorted_and_distinct(seen.header.names)
 
 
@@ -107,7 +107,7 @@ def sorted_and_distinct(names: tuple[str, ...]) -> bool:
 
 
 def roster_large(seen: Announced) -> bool:
-    """The sum of two updates shows each of the two the other one."""
+    """The sum of two updates shows each participant the other's."""
     return len(seen.header.roster) >= seen.position.session.parameters.min_roster
 
 
@@ -117,7 +117,7 @@ def roster_known(seen: Announced) -> bool:
 
 
 def included(seen: Seen) -> bool:
-    """The server may not use an update and call it a dropout, or drop it unseen."""
+    """The server may not use an update and call its owner a dropout, or drop it unnoticed."""
     return seen.own.name in seen.header.names
 
 
@@ -127,7 +127,7 @@ def own_commitment_kept(seen: Seen) -> bool:
 
 
 def peers_signed(seen: Announced) -> bool:
-    """Nor anybody else's: each pledge is signed for this history and model."""
+    """Nor may it replace anybody else's: each pledge is signed for this history and model."""
     return all(pledged(seen.position, entry) for entry in seen.header.roster)
 
 

@@ -57,7 +57,7 @@ class Begun:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Committed:
-    """Bound to an update, which has a number of its owner's; ``pledge`` goes to the server."""
+    """Bound to an update, which its owner has numbered; ``pledge`` goes to the server."""
 
     begun: Begun
     update: int
@@ -69,7 +69,7 @@ class Committed:
 
     @property
     def hidden(self) -> bytes | None:
-        """The hash of the values, where they were sent under a mask."""
+        """The hash of the values if they were sent under a mask, otherwise None."""
         return None if self.sent is self.values else aggregate_hash(self.values)
 
     @property
@@ -80,7 +80,7 @@ class Committed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tagged:
-    """Content with PUBLISH, waiting for everybody else's tag; ``waited`` counts how often some were missing."""
+    """Satisfied with PUBLISH, waiting for everybody else's tag; ``waited`` counts how often some were missing."""
 
     committed: Committed
     header: Header
@@ -101,7 +101,7 @@ def start(identity: Identity, scheme: ClientScheme, session: Session, model: Mod
 def resume(
     identity: Identity, scheme: ClientScheme, position: Position, model: Model, stands: Stands = NOTHING_SHOWN
 ) -> Ready:
-    """At a position verified before, by this client or by receipts; ``model`` must be the one it ended in."""
+    """At a position that was verified before, by this client or by receipts; ``model`` must be the one it stands on."""
     if model_hash(model) != position.model:
         raise rejection(Verdict.MODEL_MISMATCH)
     return Ready(identity=identity, scheme=scheme, position=position, model=model, stands=stands)
@@ -131,8 +131,8 @@ def reveal(
 ) -> tuple[Committed, CommittedUpdate]:
     """M2: the update itself; exact rounds show it only once everybody is bound, and hold everybody to it.
 
-    Raises NotVerified with UPDATE_SPENT if it was shown in another roster than ``repeats`` allows, and with
-    SHARE_ALTERED if others were bound to something else when it was shown before.
+    Raises NotVerified with UPDATE_SPENT if it was shown before in a roster after which ``repeats`` does not allow this
+    one, and with SHARE_ALTERED if others were bound to something else when it was shown before.
     """
     ready, train = committed.begun.ready, committed.begun.train
     if ready.scheme.sums_all_invited and committed.pledges not in ((), tuple(pledges)):
@@ -183,7 +183,7 @@ def sign_tag(identity: Identity, header: Header, value: int) -> Tag:
 def settle(tagged: Tagged, tags: Tags, out: Model | None = None) -> tuple[Ready, Accept]:
     """M5: VERIFIED, the next model and the client's ACCEPT; or NotVerified, and the state is as it was.
 
-    The next model is written to ``out`` if given, which may be the old one: nobody goes back behind a verified round.
+    The next model is written to ``out`` if given, which may be the old one: nobody goes back beyond a verified round.
     """
     ready, header = tagged.ready, tagged.header
     tally = checks.TagTally(position=ready.position, header=header, tags=tags.tags, expected=tagged.expected)
@@ -210,9 +210,9 @@ def roll_back(tagged: Tagged) -> Ready:
 
 
 def reconsider(tagged: Tagged) -> Committed:
-    """Stand by the same update in another attempt of this round, in which ``answer`` wants the same roster again.
+    """Stand by the same update in another attempt of this round, in which ``answer`` demands the same roster again.
 
-    In exact rounds masks are bound to the attempt, so there the round must begin anew.
+    In exact rounds masks are bound to the attempt, so there the round must be opened again.
     """
     begun = replace(tagged.committed.begun, ready=roll_back(tagged))
     return replace(tagged.committed, begun=begun)
@@ -237,10 +237,10 @@ def _require_border(ready: Ready) -> None:
 
 
 def catch_up(ready: Ready, steps: Sequence[Step], model: Model, scheme: MakeScheme = sketch_client) -> Ready:
-    """Join after rounds missed, and under registries that replaced others in between.
+    """Join after missed rounds, and under registries that replaced others in between.
 
-    Each receipt must be accepted by a quorum, and ``model`` be the one they end in. A new registry makes a new session,
-    for which ``scheme`` makes this client's half.
+    Each receipt must be accepted by a quorum, and ``model`` must be the one they end in. A new registry makes a new
+    session, for which ``scheme`` makes this client's half.
     """
     if isinstance(next(iter(steps), None), Registry):
         _require_border(ready)

@@ -1,10 +1,10 @@
-"""After tags that did not sum up: everybody's word on its own tag, and what an auditor concludes from all of them.
+"""After tags that did not add up: everybody's word on its own tag, and what an auditor concludes from all of them.
 
-A tag is ⟨r, u⟩ plus a mask for each peer. A deposition says these parts one by one, signed: the tag without masks, and
+A tag is ⟨r, u⟩ plus a mask for each peer. A deposition is these parts one by one, signed: the tag without masks, and
 each mask. The masks were drawn for this attempt alone, so they tell nothing about any other; the bare tag is one number
-about a noised update (post-processing: ε is unchanged). Nobody deposes where the tags do sum up.
+about a noised update (post-processing: ε is unchanged). Nobody deposes where the tags do add up.
 
-Guarantees: where everybody deposes, ``judged`` names somebody, and of the honest it names nobody alone. Let
+Guarantees: where everybody deposes, ``judged`` names somebody, and an honest client only in a pair with a liar. Let
 τ_j = b_j + Σ ±z_jl hold for every j (else j contradicts itself) and z_jl = z_lj for every pair (else one of the two
 lies). Then the masks cancel, Σ b_j = Σ τ_j ≠ tag(A), and either a b_j is not its update's, which the server shows by
 opening that one update, or A is not their sum, which is the server's own doing.
@@ -50,14 +50,14 @@ class Deposition(Encoded):
 
 
 def depose(tagged: Tagged, tags: Tags) -> Deposition:
-    """One's own deposition, if these are all tags of the attempt and they do not sum up; raises otherwise."""
+    """One's own deposition, if these are all tags of the attempt and they do not add up; raises otherwise."""
     scheme, header = tagged.ready.scheme, tagged.header
     if not isinstance(scheme, SketchClient):
         raise InvalidInput("in exact rounds tags are mere signatures: there is nothing to depose.")
     tally = checks.TagTally(position=tagged.ready.position, header=header, tags=tags.tags, expected=tagged.expected)
     require(_COMPLETE, tally)
     if checks.tags_sum_up(tally):
-        raise InvalidInput("the tags sum up: the round is verified, and nobody deposes.")
+        raise InvalidInput("the tags add up: the round is verified, and nobody deposes.")
     name = tagged.ready.identity.name
     masks = tuple(mask_of(scheme.pairwise, peer, header.digest, MERSENNE_127) for peer in _peers(header, name))
     claim = _claim(header, name, masks)
@@ -78,7 +78,7 @@ def _claim(header: Header, name: str, masks: Iterable[int]) -> tuple[bytes, ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FailedRound:
-    """What a round leaves whose tags do not sum up; ``opened`` is the update by which the server accuses its owner.
+    """What is left of a round whose tags do not add up; with ``opened``, an update, the server accuses its owner.
 
     ``case.bare`` are the bare tags of ``depositions``.
     """
@@ -91,7 +91,7 @@ class FailedRound:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """Who lied: clients with what shows it, pairs of which one did, the server; and who did not depose."""
+    """Who lied: clients, with what shows it; pairs, of which one did; the server. And who did not depose."""
 
     clients: dict[str, str]
     pairs: tuple[tuple[str, str], ...]
@@ -100,7 +100,7 @@ class Judgement:
 
     @property
     def named(self) -> set[str]:
-        """Every client that is named, for whatever it is."""
+        """Every client that is named, for whatever reason."""
         return {*self.clients, *self.silent, *(name for pair in self.pairs for name in pair)}
 
     @property
@@ -114,13 +114,13 @@ class Judgement:
 def judged(failed: FailedRound) -> Judgement:
     """What follows from what was signed, and from the one update that was opened.
 
-    Raises NotVerified where the evidence itself does not hold, and InvalidInput where the tags do sum up.
+    Raises NotVerified where the evidence itself does not hold, and InvalidInput where the tags do add up.
     """
     case = failed.case
     require_sketch(case)
     require(FAILED, failed)
     if checks.tags_sum_up(_tally(failed)):
-        raise InvalidInput("the tags sum up: nobody is to blame.")
+        raise InvalidInput("the tags add up: nobody is to blame.")
     words = {word.name: word for word in failed.depositions if _deposed(case, word)}
     clients = {name: _CONTRADICTION for name, word in words.items() if not _consistent(failed, word)}
     pairs = tuple(_disputed(case.header, words))
@@ -137,7 +137,7 @@ def judged(failed: FailedRound) -> Judgement:
 
 
 _CONTRADICTION: Final = "the tag that it signed is not the bare tag and the masks that it signed later"
-_ADMITTED: Final = "the server admitted what is no update of this session"
+_ADMITTED: Final = "the server admitted what is not an update of this session"
 _UNDEFENDED: Final = "the aggregate is not the sum of what was deposed, and the server opened nobody's update"
 
 
@@ -148,7 +148,7 @@ def _tally(failed: FailedRound) -> checks.TagTally:
 
 
 def _deposed(case: Case, word: Deposition) -> bool:
-    """Whether a participant said this of this attempt; of whoever said something else, nothing is known."""
+    """Whether a participant signed this about this attempt; whoever signed anything else counts as silent."""
     member, header = case.position.session.registry.by_name.get(word.name), case.header
     if member is None or word.name not in header.names or len(word.masks) != len(header.names) - 1:
         return False
@@ -181,7 +181,7 @@ def _of_case(check: Check[Case]) -> Check[FailedRound]:
 
 
 _LATER: Final = (Verdict.TAGS_INCOMPLETE, Verdict.TAG_SIG)
-"""Of a case these are about bare tags, and whoever signed none is named for it."""
+"""In a case these are about bare tags; here, whoever signed none is named for it."""
 FAILED: tuple[Check[FailedRound], ...] = (
     *(_of_case(check) for check in CASE if check.verdict not in _LATER),
     Check(Verdict.TAGS_INCOMPLETE, lambda failed: checks.one_tag_each(_tally(failed))),

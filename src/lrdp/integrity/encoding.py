@@ -44,7 +44,7 @@ class Encoded:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The same, as a part of another: what is wrong is left as it was raised."""
+        """The same for a part of another value: an error is left as it was raised."""
         return cls(**cls.FORMAT.decode(data))
 
 
@@ -58,7 +58,7 @@ def part_of(kind: type[AnyEncoded]) -> Part[bytes, AnyEncoded]:
 
 @contextmanager
 def strictly() -> Iterator[None]:
-    """Bytes that the codec does not take, or that no value can be born from, are MALFORMED in this room."""
+    """Bytes that the codec does not take, or that no value can be made from, are MALFORMED in this room."""
     try:
         yield
     except InvalidInput as problem:
@@ -68,7 +68,7 @@ def strictly() -> Iterator[None]:
 def checked_name(name: str) -> str:
     """``name`` if it is one."""
     if not is_name(name):
-        raise rejection(Verdict.MALFORMED, f"{name[:80]!r} is no name: up to 63 of a-z, 0-9, '.', '_', '-'")
+        raise rejection(Verdict.MALFORMED, f"{name[:80]!r} is not a name: up to 63 of a-z, 0-9, '.', '_', '-'")
     return name
 
 

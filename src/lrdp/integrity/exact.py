@@ -2,9 +2,9 @@
 
     y_j = u_j + Σ_{l>j} PRG(K_jl) − Σ_{l<j} PRG(K_jl)  mod 2^w
 
-Guarantees: no soundness error; the server learns A alone. It costs every client all masked updates to download, and one
-missing participant ends the attempt. Masks come from keys made for the session, which no file outlives, so that a key
-stolen later opens nothing; and they are bound to TRAIN, so that each attempt has fresh ones.
+Guarantees: no soundness error; the server learns A alone. It costs every client the download of all masked updates, and
+one missing participant ends the attempt. Masks come from keys made for the session, which outlive it in no file, so
+that a key stolen later opens nothing; and they are bound to TRAIN, so that each attempt has fresh ones.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class ExactClient:
             raise rejection(Verdict.ROSTER_UNKNOWN, "somebody invited has announced no key for this session")
 
     def require_openable(self, position: Position, train: Train, pledges: tuple[Pledge, ...]) -> None:
-        """Only when everybody invited is bound: otherwise the last to speak could choose its update by the others'."""
+        """Only when everybody invited is bound: otherwise the last one could choose its update to suit the others'."""
         if tuple(given.name for given in pledges) != train.invited:
             raise rejection(Verdict.ROSTER_MALFORMED, "not exactly the pledges of all invited, sorted by name")
         if not all(pledged(position, given) for given in pledges):
@@ -145,7 +145,7 @@ class ExactClient:
         return _announced(own, self.pairwise.session, own.member.agreement_key)
 
     def keyed(self, session: Session, hellos: Iterable[SessionKey]) -> ExactClient:
-        """The same with these mask keys of the members; what was masked before stays used up."""
+        """The same client with these mask keys of the members; masks that were used up stay used up."""
         own = self.pairwise.identity
         peers = _checked_keys(session, hellos)
         if peers.get(own.name) != own.member.agreement_key:

@@ -25,7 +25,7 @@ class Field:
         return (self.bits + 7) // 8
 
     def expand(self, label: bytes, seed: bytes, count: int) -> list[int]:
-        """``count`` uniform elements: AES-256-CTR under SHA-256(label, seed), rejecting what lies above the prime.
+        """``count`` uniform elements: AES-256-CTR under SHA-256(label, seed), rejecting what is not below the prime.
 
         Guarantees: exactly uniform if AES-CTR is a random function; the k-th element does not depend on ``count``.
         """

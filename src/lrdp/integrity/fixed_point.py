@@ -34,7 +34,7 @@ Model = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class FixedPoint(Encoded):
-    """``size`` coordinates of ``update_bits`` bits each, of which ``fraction_bits`` lie behind the point."""
+    """``size`` coordinates of ``update_bits`` bits each, of which ``fraction_bits`` come after the point."""
 
     size: int
     fraction_bits: int = 20
@@ -66,7 +66,7 @@ class FixedPoint(Encoded):
 
 @dataclass(frozen=True)
 class Quantised:
-    """An update as whole numbers, and how many coordinates were cut at the range's end."""
+    """An update as whole numbers, and how many coordinates were clipped to the range."""
 
     values: Whole
     clipped: int
@@ -172,7 +172,7 @@ class Room:
         self._free: defaultdict[int, list[memoryview]] = defaultdict(list)
 
     def vector(self, size: int, kind: np.dtype[Any]) -> Whole:
-        """A vector of so many coordinates, with anything in it."""
+        """A vector of ``size`` coordinates, with anything in it."""
         free = self._free[size * kind.itemsize]
         memory = free.pop() if free else np.empty(size * kind.itemsize, np.uint8).data
         # A view refers to the array at the bottom. That is this vector and none below it, since a memoryview is no
@@ -238,6 +238,6 @@ def model_hash(model: Model) -> bytes:
     hashed = _model_hasher(model)
     for part in chunks(model.size):
         if not np.isfinite(model[part]).all():
-            raise InvalidInput("the model holds NaN or infinity: training from it would send nothing but such updates.")
+            raise InvalidInput("the model holds NaN or infinity: training from it would give nothing but such updates.")
         hashed.update(model[part].data)
     return hashed.digest()

@@ -45,7 +45,7 @@ def rotation_line(registry: Registry) -> str:
 
 
 def read_session(line: str, pin: bytes | None) -> Session:
-    """What ``session_line`` wrote; of a registry that is not the pinned one nothing is decoded."""
+    """What ``session_line`` wrote; a registry that is not the pinned one is not decoded."""
     data = _bytes(line)
     if pin is not None and (named := registry_title(data).digest) != pin:
         raise rejection(Verdict.REGISTRY_REFUSED, f"its hash is {named.hex()}, pinned is {pin.hex()}")
@@ -68,8 +68,8 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
     """Check line by line; raises NotVerified at the first that does not hold.
 
     Guarantees: with ``pin``, every round yielded was accepted by a quorum of members of the pinned registry or of those
-    that the consortium put in its place. Without, only that the lines agree with each other. Lines missing at the end
-    cannot be missed: compare the last tip with a client's.
+    that the consortium put in its place. Without it, only that the lines agree with each other. That lines are missing
+    at the end cannot be seen: compare the last tip with a client's.
     """
     remaining = iter(lines)
     first = next(remaining, "")

@@ -75,7 +75,7 @@ def agreement_key_sound(key: bytes) -> bool:
     """Whether the key is a point of the large prime order, in its one encoding.
 
     With a point of small order anybody would agree. A point plus one of small order, or one written as u + p or with
-    the top bit set, agrees as the point itself does, so it could pass for another member's key. To multiply by a number
+    the top bit set, agrees as the point itself does, so it could pass for another member's key. Multiplying by a number
     that is ±1 modulo the large order and 0 modulo 8 gives the part of large order: the same bytes, if that is all.
     """
     try:
@@ -85,7 +85,7 @@ def agreement_key_sound(key: bytes) -> bool:
 
 
 def signing_key_sound(key: bytes) -> bool:
-    """The same of a point of Ed25519, which is u = (1 + y)/(1 − y) on the curve of X25519."""
+    """The same for a point of Ed25519, which is u = (1 + y)/(1 − y) on the curve of X25519."""
     y = int.from_bytes(key, "little") & ((1 << 255) - 1)
     if not 1 < y < _CURVE_PRIME:
         return False
@@ -93,10 +93,10 @@ def signing_key_sound(key: bytes) -> bool:
 
 
 def require_name(name: str) -> None:
-    """Refuse what cannot stand in a registry: whoever is to take part has such a name from the start."""
+    """Refuse a name that no registry may hold: whoever is to take part needs a valid one from the start."""
     if not is_name(name):
         raise InvalidInput(
-            f"{name[:80]!r} is no name: 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first, as in "
+            f"{name[:80]!r} is not a name: 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first, as in "
             f"hospital-3."
         )
 
@@ -140,11 +140,11 @@ class Identity:
         try:
             return self._agreer.exchange(X25519PublicKey.from_public_bytes(agreement_key))
         except ValueError:
-            raise InvalidInput("the peer's agreement key has small order: any eavesdropper would share it.") from None
+            raise InvalidInput("the peer's agreement key has small order: anybody would know the secret.") from None
 
 
 def new_identity(name: str, entropy: Callable[[int], bytes] = os.urandom) -> Identity:
-    """A fresh identity; ``entropy`` is the operating system's unless vectors are made."""
+    """A fresh identity; ``entropy`` is the operating system's unless test vectors are made."""
     return Identity(name=name, signing_secret=entropy(KEY_SIZE), agreement_secret=entropy(KEY_SIZE))
 
 
@@ -170,7 +170,7 @@ def load(path: Path) -> Identity:
     title, _, rest = text.partition(b"\n")
     first, found, second = rest.partition(_END)
     if not title.startswith(b"Name: ") or not found:
-        raise InvalidInput(f"{path} is no key file: it must hold a name and two PEM blocks.")
+        raise InvalidInput(f"{path} is not a key file: it must hold a name and two PEM blocks.")
     return Identity(
         name=title.removeprefix(b"Name: ").decode("ascii", errors="replace"),
         signing_secret=_secret(first + found, Ed25519PrivateKey, path),

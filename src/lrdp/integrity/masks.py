@@ -52,7 +52,7 @@ def mask(pairwise: Pairwise, names: Iterable[str], bound_to: bytes, field: Field
 
 
 def mask_of(pairwise: Pairwise, peer: str, bound_to: bytes, field: Field) -> int:
-    """F(K, dg) mod p: the one mask that ``peer`` has too. It tells nothing of the key, or of the mask of another dg."""
+    """F(K, dg) mod p: the one mask that ``peer`` has too. It tells nothing of the key or of the mask for another dg."""
     return _value(pairwise.key(peer), statement(b"tagmask-value/v1", bound_to)) % field.prime
 
 

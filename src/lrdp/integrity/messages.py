@@ -56,7 +56,7 @@ class Train(Encoded):
 
 @dataclass(frozen=True, kw_only=True)
 class Pledge(Encoded):
-    """A participant's signed commitment: what the roster holds of it."""
+    """A participant's signed commitment: its entry in the roster."""
 
     name: str
     commitment: bytes
@@ -84,7 +84,7 @@ class CommittedUpdate:
 
 @dataclass(frozen=True, kw_only=True)
 class Header(Encoded):
-    """All of PUBLISH but the vectors; its digest is what tags are bound to and the challenge is drawn from."""
+    """All of PUBLISH except the vectors; its digest is what tags are bound to and the challenge is drawn from."""
 
     session: bytes
     round: int

@@ -1,4 +1,4 @@
-"""A failed round as bytes: what was published and signed in it, without its vectors, which lie beside them."""
+"""A failed round as bytes: what was published and signed in it, without its vectors, which are kept beside them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lrdp.integrity.session import Position, Session
 from lrdp.integrity.verdicts import Verdict, rejection
 
 MOST_PAPER_BYTES: Final = 64 << 20
-"""A deposition has 16 bytes for each peer: a round of 1,900 fits."""
+"""A deposition has 17 bytes for each peer: a round of 1,900 participants fits."""
 _OPENED: Final = ("pledge", "nonce")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Papers(Encoded):
-    """A case without its vectors; ``opened`` is the pledge and the nonce of the update that is, if one is."""
+    """A case without its vectors; ``opened`` is the pledge and the nonce of the opened update, if there is one."""
 
     session: Session
     header: Header
@@ -70,7 +70,7 @@ def failed_vectors(failed: FailedRound) -> dict[str, Whole]:
 def decode_failed(data: bytes, vectors: Vectors) -> FailedRound:
     """What ``encode_failed`` wrote; NotVerified for anything else.
 
-    The place in the history is the one that the header names: the pledges that it holds are signed for it.
+    The place in the history is the one that the header names: its pledges are signed for that place.
     """
     papers = Papers.decode(data)
     header = papers.header
@@ -90,6 +90,6 @@ def _opened(said: tuple[bytes, ...], vectors: Mapping[str, Whole]) -> CommittedU
         return None
     values = handed_back(vectors, "opened")
     if len(said) != len(_OPENED) or values.ndim != 1:
-        raise rejection(Verdict.MALFORMED, "what is opened is no pledge, nonce and vector")
+        raise rejection(Verdict.MALFORMED, "what is opened is not a pledge, a nonce and a vector")
     pledge, nonce = said
     return CommittedUpdate(pledge=Pledge.decode(pledge), nonce=nonce, values=values)

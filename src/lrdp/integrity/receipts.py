@@ -60,7 +60,7 @@ class Claim:
 
 
 def accepted(position: Position, header: Header, accept: Accept) -> bool:
-    """Whether a participant of the round signed that it was verified, and where that led."""
+    """Whether a participant of the round signed that it was verified, and the tip that follows."""
     if accept.name not in header.names:
         return False
     member, tip = position.session.registry.by_name[accept.name], position.after(header.digest, header.next_model).tip
@@ -68,7 +68,7 @@ def accepted(position: Position, header: Header, accept: Accept) -> bool:
 
 
 def endorse(position: Position, receipt: RoundReceipt, accepts: Iterable[Accept]) -> RoundReceipt:
-    """The receipt with every ACCEPT that holds besides; ``position`` is where its round began.
+    """The receipt with every further ACCEPT that holds; ``position`` is where its round began.
 
     ACCEPTs of a round arrive with the next round's updates, when its receipt is already made.
     """

@@ -35,7 +35,7 @@ _LABEL = b"registry/v1"
 
 @dataclass(frozen=True, kw_only=True)
 class Registry(Encoded):
-    """Version ``version``; a session that runs takes it up at round ``first_round`` at the earliest."""
+    """Version ``version``; a running session takes it up at round ``first_round`` at the earliest."""
 
     version: int
     first_round: int
@@ -76,7 +76,7 @@ class Registry(Encoded):
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryTitle:
-    """What an encoded registry says of itself; of its members nothing is decoded or kept.
+    """What an encoded registry says of itself; nothing of its members is decoded or kept.
 
     Guarantees: whatever ``Registry.decode`` then makes of these bytes has this digest, for it has one encoding.
     """
@@ -97,7 +97,7 @@ class RegistryTitle:
 
 
 def title(data: bytes) -> RegistryTitle:
-    """Of an encoded registry."""
+    """The title of an encoded registry."""
     with strictly():
         *signed, signature = Registry.FORMAT.split(data)
         version, _, previous, consortium, _ = signed
@@ -114,7 +114,7 @@ def lineage(encoded: Sequence[bytes], pin: bytes) -> tuple[Registry, ...]:
     """The registries of a session, in their order, if each replaces the one before and the pinned one is among them.
 
     Guarantees: those before the pinned one are the ones that its consortium replaced, by their hashes; those after it
-    are signed with the same key. Of any others nothing is decoded or kept.
+    are signed with the same key. Nothing of any others is decoded or kept.
     """
     titles = [title(data) for data in encoded]
     consortium = next((each.consortium for each in titles if each.digest == pin), None)
@@ -132,7 +132,7 @@ def lineage(encoded: Sequence[bytes], pin: bytes) -> tuple[Registry, ...]:
 
 
 def successor(current: Registry, members: Iterable[Member], first_round: int = 0) -> Registry:
-    """The next version, yet to be signed; sessions that run take it up at ``first_round`` at the earliest."""
+    """The next version, yet to be signed; running sessions take it up at ``first_round`` at the earliest."""
     return Registry(
         version=current.version + 1,
         first_round=first_round,

@@ -45,7 +45,7 @@ class Shown(Encoded):
 
 @dataclass(frozen=True, kw_only=True)
 class Stands(Encoded):
-    """What this round's updates were shown in; those up to ``spent`` are of earlier rounds, and not shown again."""
+    """What this round's updates were shown in; those up to ``spent`` are from earlier rounds, and not shown again."""
 
     spent: int = 0
     revealed: int = 0
@@ -58,18 +58,18 @@ class Stands(Encoded):
             raise InvalidInput(f"updates up to {self.spent} are spent, so {self.revealed} cannot be the last shown.")
 
     def reveal(self, update: int, invited: Roster, repeats: Repeats) -> Stands:
-        """The update leaves, for a round of some or all of ``invited``."""
+        """What stands once the update leaves for a round of some or all of ``invited``."""
         if not update > self.spent:
-            raise rejection(Verdict.UPDATE_SPENT, f"update {update} is of an earlier round")
+            raise rejection(Verdict.UPDATE_SPENT, f"update {update} is from an earlier round")
         if not all(repeats(invited, one.roster) for one in self.shown if one.update == update):
             raise rejection(Verdict.UPDATE_SPENT, f"update {update} was shown in another roster")
         return replace(self, revealed=max(self.revealed, update))
 
     def show(self, update: int, roster: Roster, repeats: Repeats) -> Stands:
-        """It is part of a sum over exactly ``roster``."""
+        """What stands once the update is part of a sum over exactly ``roster``."""
         kept = self.reveal(update, roster, repeats)
         if any(one.roster == roster for one in self.shown if one.update != update):
-            raise rejection(Verdict.UPDATE_SPENT, f"this roster was shown another update than {update}")
+            raise rejection(Verdict.UPDATE_SPENT, f"this roster was shown an update other than {update}")
         fresh = Shown(update=update, roster=roster)
         return kept if fresh in self.shown else replace(kept, shown=(*self.shown, fresh))
 
@@ -82,5 +82,5 @@ NOTHING_SHOWN = Stands()
 
 
 def nothing_before(update: int) -> Stands:
-    """Of a client that does not know what it showed: every update up to this one counts as spent."""
+    """For a client that does not know what it showed: every update up to this one counts as spent."""
     return Stands(spent=update, revealed=update)

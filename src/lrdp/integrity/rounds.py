@@ -1,4 +1,4 @@
-"""A whole round among honest parties, to be read beside docs/integrity.md."""
+"""A whole round among honest parties, to be read alongside docs/integrity.md."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class ClientScheme(Protocol):
         """The tag of one's own values, after every check."""
 
     def encode(self) -> bytes:
-        """What a saved state must hold to make this half anew from identity and session."""
+        """What a saved state must hold so that this half can be made again from identity and session."""
 
 
 class ServerScheme(Protocol):
@@ -118,8 +118,8 @@ class SketchClient:
 def sketch_client(identity: Identity, session: Session) -> SketchClient:
     """The client's half, with mask keys from the registry.
 
-    The same one for all rounds of a session, also of states read from disk: a peer's key is agreed on once. It opens
-    no more than the identity's own secret does, and masks are drawn from it anew for every PUBLISH.
+    The same one for all rounds of a session, even for states read from disk: a peer's key is agreed on once. It opens
+    no more than the identity's own secret does, and fresh masks are drawn from it for every PUBLISH.
     """
     peers = {member.name: member.agreement_key for member in session.registry.members}
     return SketchClient(

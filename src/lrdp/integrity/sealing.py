@@ -1,4 +1,4 @@
-"""What saved states share: a checksum, a place in the history, vectors that are checked anew."""
+"""What saved states share: a checksum, a place in the history, vectors that are checked when they are handed back."""
 
 from __future__ import annotations
 

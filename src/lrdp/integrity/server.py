@@ -106,7 +106,7 @@ def _registry(gathering: Gathering) -> Registry:
 def publish(gathering: Gathering, room: Room | None = None) -> tuple[Published, Publish]:
     """M3: sum the admitted updates and announce the roster, the aggregate and the model that follows.
 
-    Aggregate and model lie in ``room``, which uses the memory of rounds before again once nobody refers to it.
+    Aggregate and model lie in ``room``, which reuses the memory of earlier rounds once nobody refers to it.
     """
     idle, position = gathering.idle, gathering.idle.position
     parameters = position.session.parameters
@@ -140,7 +140,7 @@ def publish(gathering: Gathering, room: Room | None = None) -> tuple[Published, 
 def collect(published: Published, tag: Tag) -> Published:
     """Take a participant's tag, once, if it signed it."""
     if tag.name not in published.header.names or any(known.name == tag.name for known in published.tags):
-        raise rejection(Verdict.TAGS_INCOMPLETE, f"{tag.name} is no participant, or sent its tag before")
+        raise rejection(Verdict.TAGS_INCOMPLETE, f"{tag.name} is not a participant, or sent its tag before")
     if not checks.tag_signed(published.idle.position, published.header, tag):
         raise rejection(Verdict.TAG_SIG, tag.name)
     return replace(published, tags=(*published.tags, tag))
@@ -152,7 +152,7 @@ def all_tags(published: Published) -> Tags:
 
 
 def proved(published: Published) -> bool:
-    """Whether the tags sum up, as every participant will find."""
+    """Whether the tags add up, as every participant will find."""
     expected = published.idle.scheme.expected(published.header, published.aggregate)
     tally = checks.TagTally(
         position=published.idle.position, header=published.header, tags=published.tags, expected=expected

@@ -19,7 +19,7 @@ FEWEST = 3
 
 
 def majority(registry: Registry) -> int:
-    """The least roster of which any two have a member in common."""
+    """The smallest size of rosters of which any two have a member in common."""
     return max(FEWEST, len(registry.members) // 2 + 1)
 
 
@@ -50,7 +50,7 @@ class Parameters(Encoded):
     def __post_init__(self) -> None:
         if self.min_roster < FEWEST:
             raise InvalidInput(
-                f"min_roster must be at least {FEWEST}, got {self.min_roster}: of two, each can subtract itself."
+                f"min_roster must be at least {FEWEST}, got {self.min_roster}: of two, each could subtract itself."
             )
         if not 0 <= self.pending_window < 1 << 32:
             raise InvalidInput(f"pending_window must lie in [0, 2^32), got {self.pending_window}: it counts retries.")
@@ -60,8 +60,8 @@ class Parameters(Encoded):
         return max(self.min_roster, count // 2 + 1)
 
 
-# A saved state names its registry anew after every message: with a thousand members, reading it is most of the work.
-# What is kept are registries that were pinned: whoever is shown a session asks ``named_registry`` first.
+# A state holds its registry whole, and is saved after every message: with a thousand members, reading it is most of the
+# work. What is kept here are registries that were pinned: whoever is shown a session asks ``registry_title`` first.
 _known_registry = lru_cache(maxsize=16)(Registry.parse)
 
 
@@ -100,7 +100,7 @@ def encoded_registry(data: bytes) -> bytes:
 
 
 def registry_title(data: bytes) -> RegistryTitle:
-    """Of the registry in an encoded session."""
+    """The title of the registry in an encoded session."""
     return title(encoded_registry(data))
 
 

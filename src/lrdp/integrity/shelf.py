@@ -1,4 +1,4 @@
-"""The consortium's registries in a server's folder, one file each: the way by which a running server gets the next one.
+"""The consortium's registries in a server's folder, one file each: how a running server gets the next one.
 
 A file is written whole and never changed. Whoever can write here can stop a federation and nothing else: clients follow
 the consortium's signature, and not the server.
@@ -26,7 +26,7 @@ class RegistryShelf:
         return self._folder / f"registry-{version:05}.json"
 
     def put(self, registry: Registry) -> None:
-        """Durable once it returns; raises InvalidInput if there is another one of its version."""
+        """Keep it, durable once this returns; raises InvalidInput if there is another one of its version."""
         path = self.path(registry.version)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ class RegistryShelf:
         except FileExistsError:
             if read_registry(self._text(path)) != registry:
                 raise InvalidInput(
-                    f"{path} holds another registry of version {registry.version}: clients follow one of a version, so "
+                    f"{path} holds another registry of version {registry.version}: clients follow one per version, so "
                     f"nothing was written."
                 ) from None
         except OSError as problem:

@@ -2,7 +2,7 @@
 
 The bytes hold everything but the vectors and the long-term keys: vectors are large and lie elsewhere (the model on
 disk, the update in an outbox), so they are handed back and checked against the hashes in the state; the keys have a
-file of their own. What is left is secret all the same: the nonce that hides an update from peers and, in exact rounds,
+file of their own. What is left is still secret: the nonce that hides an update from peers and, in exact rounds,
 the session's mask key. Keep it in a file of mode 600, and delete it with the session.
 
 Write the state down *before* sending what it led to: whoever sent an update and forgot it cannot answer for it, and
@@ -100,7 +100,7 @@ _CLIENT, _SERVER = (
 
 def _encoded(state: ClientState | ServerState) -> bytes:
     if type(state) not in _FORMATS:
-        raise InvalidInput(f"{type(state).__name__} is no state of a client or a server.")
+        raise InvalidInput(f"{type(state).__name__} is not a state of a client or a server.")
     return seal(_FORMATS[type(state)].encode(state))
 
 
@@ -246,7 +246,7 @@ def _read_updates(
 # ------------------------------------------------------------------------------------------------ each state's vectors
 @singledispatch
 def _vectors(state: object) -> dict[str, Whole]:
-    raise InvalidInput(f"{type(state).__name__} is no state of a client or a server.")
+    raise InvalidInput(f"{type(state).__name__} is not a state of a client or a server.")
 
 
 @_vectors.register

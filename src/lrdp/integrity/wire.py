@@ -50,13 +50,13 @@ def _hint(value: bytes) -> bytes:
 
 
 def _completed(reader: Reader, own: bytes) -> bytes:
-    """One's own hash if the hint is of it, or else one that certainly is another."""
+    """The receiver's own hash if the hint matches it, otherwise one that is certainly different."""
     hint = reader.take(_HINT_SIZE)
     return own if hint == _hint(own) else hint + bytes(HASH_SIZE - _HINT_SIZE)
 
 
 def _pledges(reader: Reader) -> int:
-    """How many follow, as the message says, if there are bytes for so many."""
+    """How many pledges follow, as the message says, if it has bytes for that many."""
     count = reader.varint()
     if count * _PLEDGE_SIZE > reader.left:
         raise rejection(Verdict.MALFORMED, f"cut short: {reader.left} bytes where {count} pledges belong")
@@ -127,7 +127,7 @@ class Wire:
         """The prefix; the bodies are the aggregate and then the relayed updates' values, in the roster's order."""
         header = publish.header
         if publish.relayed and tuple(update.pledge for update in publish.relayed) != header.roster:
-            raise InvalidInput("what is relayed are the roster's updates in its order, or none.")
+            raise InvalidInput("what is relayed must be the roster's updates in its order, or none.")
         nonces = b"".join(update.nonce for update in publish.relayed)
         return _PUBLISH + _type_of(publish.aggregate) + publish.signature + self._header(header) + nonces
 
@@ -155,7 +155,7 @@ class Wire:
         return tag
 
     def tags(self, tags: Tags, header: Header) -> bytes:
-        """A bit for each of the roster, whether its tag is there, and then these tags in the roster's order."""
+        """A bit for each name of the roster, set if its tag is there, and then these tags in the roster's order."""
         given = {tag.name: tag for tag in tags.tags}
         present = sum(1 << place for place, name in enumerate(header.names) if name in given)
         if present.bit_count() != len(tags.tags):
@@ -190,7 +190,7 @@ class Wire:
         return places[name].to_bytes(_PLACE_SIZE, "little")
 
     def _members(self, count: int) -> range:
-        """So many names are read, if the registry has as many."""
+        """One step for each of ``count`` names to be read, if the registry has that many."""
         most = len(self.position.session.registry.members)
         if count > most:
             raise rejection(Verdict.ROSTER_MALFORMED, f"{count} names, and the registry has {most}")

@@ -102,7 +102,7 @@ def test_a_watch_that_fails_ends_no_guard(made: Stage, caplog: pytest.LogCapture
 
     guard = Guard(watched.home, watched.participant, full)
     guard._tell(Attended(asked="hello", answered="here", seconds=0.1))
-    assert "hello → here, of which no more could be said" in caplog.text
+    assert "hello → here, about which no more could be said" in caplog.text
 
 
 def test_what_a_peer_sends_is_no_word_on_the_page(made: Stage) -> None:

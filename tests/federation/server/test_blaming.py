@@ -1,4 +1,4 @@
-"""A round whose tags do not sum up names its liar: in the run, and later by a command, from what the server kept."""
+"""A round whose tags do not add up names its liar: in the run, and later by a command, from what the server kept."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_client_that_frames_the_server_is_named_by_the_run_and_by_the_command_
     cut = tmp_path / "case.safetensors"
     cut.write_bytes(cases[0].read_bytes()[:-5])
     code, _, err = called(capsys, "blame", str(cut), "--pin", pin)
-    assert (code, "is no case of a failed round, or is damaged" in err) == (2, True)
+    assert (code, "is not a case of a failed round, or is damaged" in err) == (2, True)
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_a_server_that_altered_the_sum_convicts_itself_and_clients_depose_only_w
         assert (found.clients, found.pairs, found.silent, bool(found.server)) == ({}, (), (), True)
     assert [made.account(name) for name in made.names] == before
 
-    # The next attempt is honest: its tags sum up, so nobody deposes, then or after it was accepted.
+    # The next attempt is honest: its tags add up, so nobody deposes, then or after it was accepted.
     made.coordinator.give_up()
     made.gather()
     made.publish()

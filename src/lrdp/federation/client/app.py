@@ -1,6 +1,6 @@
 """A private ClientApp: the Flower app of a client that has data, a policy and a ledger of its own.
 
-In-process, as here, the client's guarantees rest on the app that runs: who ships the app ships this code. Where the
+In-process, as here, the client's guarantees rest on the app that runs: whoever ships the app ships this code. Where the
 server ships it, use a guard (:mod:`lrdp.federation.client.guard`), to which the app can only pass messages on.
 """
 
@@ -55,7 +55,7 @@ class _Trained:
 
 @lru_cache(maxsize=_MOST_BENCHES)
 def _participant(trained: _Trained, folder: Path, settings: tuple[tuple[str, Any], ...]) -> Participant:
-    """The client of this app and node, with the first message that this process has for it."""
+    """The client of this app and node, made with the first message that this process has for it."""
     prepare_process(trained.task)
     return Participant(ClientHome(folder=folder), Workbench(trained.task, dict(settings)))
 
@@ -85,9 +85,9 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
         optimizer: the same, as others spell it.
         execution: how a step is computed, as in ``Execution(memory_limit="900MB")``.
         probes: three or more public records, for a model that does not take made-up ones.
-        units: says of the data set's rows whose each is, as in ``lambda rows: rows.patients``, where the policy clips
+        units: says whose each row of the data set is, as in ``lambda rows: rows.patients``, where the policy clips
             units: all rows of one are then drawn and clipped together.
-        clipping: what becomes of a gradient by its length, as in ``AutomaticClipping(gamma=0.01)``.
+        clipping: how a gradient is scaled by its length, as in ``AutomaticClipping(gamma=0.01)``.
         normaliser: what a step's noised sum is divided by, in place of the policy's batch size.
         policy: where the client's policy.toml lies, next to its ledger and keys; settings of the node are filled in, as
             in ``"clients/{partition-id}/policy.toml"``. Without it, the node's own setting ``policy`` is used. It never
@@ -129,4 +129,4 @@ def policy_path(template: str | None, settings: Mapping[str, Any]) -> Path:
     try:
         return Path((template or str(settings[POLICY_SETTING])).format(**settings)).resolve()
     except KeyError as missing:
-        raise InvalidInput(f"the path of the policy names the setting {missing}, which this node has not.") from None
+        raise InvalidInput(f"the path of the policy names the setting {missing}, which this node lacks.") from None

@@ -1,4 +1,4 @@
-"""Entering a session, and joining it after rounds missed: what a client believes of what a server shows it."""
+"""Entering a session, and joining it after missed rounds: what a client believes of what a server shows it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Lay
     """The session that a server proposes, as it was opened, if this client may take part in it.
 
     Guarantees: its registries, its server and its least roster are as the policy pins them, that server opened it and
-    took these registries up, its scheme is the policy's, its model is the client's own. Of a registry that the pinned
-    one does not vouch for nothing is decoded or kept.
+    took these registries up, its scheme is the policy's, its model is the client's own. Nothing of a registry that the
+    pinned one does not vouch for is decoded or kept.
     """
     shown = Lineage.of(hello)
     check_registries(shown.digests, policy)
@@ -56,7 +56,7 @@ def agreed_session(hello: Hello, policy: Policy, identity: Identity, layout: Lay
     if not layout.is_described_by(hello.layout) or session.parameters.point.size != layout.size:
         raise InvalidInput(
             "the server's model is not this client's: names, order or shapes of parameters differ. A server starts "
-            "from the trained alone, {name: p for name, p in model.named_parameters() if p.requires_grad}."
+            "from trained parameters alone, {name: p for name, p in model.named_parameters() if p.requires_grad}."
         )
     if session.identifier != run_identifier(hello.nonce, hello.layout):
         raise InvalidInput("the session is not bound to this model.")
@@ -96,10 +96,10 @@ def caught_up(ready: client.Ready, shown: ShownHistory) -> client.Ready:
 
 
 def joined(identity: Identity, session: Session, shown: ShownHistory, last_update: int) -> client.Ready:
-    """The same from the session's beginning on.
+    """The same from the beginning of the session.
 
-    A client that does not know what it showed in this session shows no update again that it made before: up to
-    ``last_update`` all are spent.
+    A client that does not know what it showed in this session never again shows an update that it made before: all up
+    to ``last_update`` are spent.
     """
     model = as_model(shown.model or b"", session.parameters.point.size)
     first = next((step.header.model for step in shown.steps if isinstance(step, RoundReceipt)), None)

@@ -1,8 +1,8 @@
 """Accuracy on a client's own data, as a noised and charged count; off unless server and policy both ask for it.
 
 One step of the policy's own mechanism is spent on it: a batch is drawn, each record adds at most the clip norm, and the
-noise is that of the policy. So the count is exactly as private as one training step, and is accounted as one. What
-cannot be counted is found on public records, before the charge.
+noise is that of the policy. So the count is exactly as private as one training step, and is accounted as one. Whether
+there is anything to count is found out on public records, before the charge.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TABLE: Final = 2  # a row for each example, and a column for each class
 
 
 class _Counter(nn.Module):
-    """One weight, whose gradient by a record is a fixed step if the record is classified correctly, and else zero."""
+    """One weight, whose gradient by a record is a fixed step if the record is classified correctly, otherwise zero."""
 
     def __init__(self, model: nn.Module, loss: ExampleLoss, clip_norm: float) -> None:
         super().__init__()
@@ -49,9 +49,9 @@ class _Counter(nn.Module):
         output: Any = self._loss.parts(batch).output(self.judged)  # whatever a model returns
         labels = self.target(batch)
         if not isinstance(output, Tensor) or output.dim() != _TABLE or output.shape[1] < _TABLE:
-            raise InvalidInput(_no_count("the model gives no logit for each of two or more classes"))
+            raise InvalidInput(_no_count("the model does not give a logit for each of two or more classes"))
         if labels.is_floating_point() or labels.numel() != len(output):
-            raise InvalidInput(_no_count("the records have no whole number each as their label"))
+            raise InvalidInput(_no_count("the label of a record is not one whole number"))
         return output.argmax(1), labels.reshape(len(output))
 
     def target(self, batch: Any) -> Tensor:
@@ -70,13 +70,13 @@ def _no_count(why: str) -> str:
 
 
 def _step(clip_norm: float) -> float:
-    """Just below what gradients are clipped to, so that a count is not shortened."""
+    """Just below what gradients are clipped to, so that no count is scaled down."""
     return clip_target(clip_target(clip_norm, torch.float32), torch.float32)
 
 
 @dataclass(frozen=True)
 class _Counted(ExampleLoss):
-    """The counter's own word is the loss."""
+    """The counter's output is itself the loss."""
 
     @property
     def words(self) -> str:
@@ -107,7 +107,7 @@ def counting(task: Task, clip_norm: float) -> Task:
 
 
 def _correct(counter: _Counter, batch: Any) -> list[Any]:
-    """Public records with the labels that the model gives them: of one that is not correct nothing is seen."""
+    """Public records with the labels that the model gives them: one that is not correct would show nothing."""
     place = next(counter.parameters()).device
     batch = tree_map(lambda leaf: leaf.to(place), batch)
     try:

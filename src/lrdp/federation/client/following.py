@@ -28,19 +28,19 @@ class Follower:
         """The session that a server proposes, as it was opened, once the client is in it."""
         session, shown = self._agreed_session(hello), Lineage.of(hello)
         shown.require_newest(Lineage(self.standing.registries()))
-        self.standing.follow(shown.encoded)  # also by whoever is no member any more: it takes part in nothing older
+        self.standing.follow(shown.encoded)  # even if it is no longer a member: it takes part in nothing older
         require_member(self.home.identity(), shown.newest)
         self.standing.enter(session.digest, to_frame(hello).prefix)
         return session
 
     def up_to_date(self, since: CatchUp) -> tuple[client.Ready, tuple[bytes, ...]]:
-        """The verified state to train from, in a session that is still as the policy pins it.
+        """The verified state to train from, and the digests of the registries up to the one in force.
 
-        And the digests of the registries that led to the one in force.
+        The session must still be as the policy pins it.
         """
         state, shown = self.standing.load(self.home.identity()), ShownHistory.of(since)
         if state is None and shown.model is None:
-            raise Behind("this client has no model: it needs the receipts from the first round on, and the model.")
+            raise Behind("this client has no model: it needs the model and the receipts of all rounds so far.")
         ready = last_verified(state) if state is not None and not shown else self._followed(state, shown)
         registries = Lineage(self.standing.registries()).followed(ready.position.session.registry, ())
         check_pins(ready.position.session, registries.digests, self.home.policy())  # it may have changed

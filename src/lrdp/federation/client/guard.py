@@ -41,7 +41,7 @@ class Ward:
 
 
 def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
-    """Everything that a message will need, opened once: what is wrong is found before a server can see it.
+    """Everything that a message will need, opened once: problems are found before a server can see them.
 
     Raises:
         LrdpError: saying in one sentence what is missing and what to do.
@@ -66,7 +66,7 @@ def inspected(ward: Ward) -> tuple[Workbench, Budgeted]:
 
 
 def _rehearse(bench: Workbench, policy: Policy) -> None:
-    """Build the model, check every record, and see that the two can be trained as the policy says; nothing is."""
+    """Build the model, check every record, and see that both can be trained as the policy says; nothing is trained."""
     try:
         bench.set_up(policy)
         bench.records.demand()
@@ -125,17 +125,17 @@ class Guard:
         try:
             self._watch(attended)
         except Exception:  # noqa: BLE001 — a full disk, books that cannot be read: the next message is refused for that
-            _LOG.exception("%s → %s, of which no more could be said", attended.asked, attended.answered)
+            _LOG.exception("%s → %s, about which no more could be said", attended.asked, attended.answered)
 
     def _largest(self) -> int:
-        """Of the policy as it is now; where it cannot be read, the last one counts, and the message is refused."""
+        """By the policy as it is now; where that cannot be read, the last one counts, and the message is refused."""
         with suppress(LrdpError):
             self._most = most_vectors(self._home.policy())
         return self._most
 
 
 def _kind(given: Frame) -> str:
-    """For the log: of whatever a peer sent, only a known word."""
+    """For the log: only a known word, whatever a peer sent."""
     with suppress(LrdpError):
         return word_of(read_message(given))
     return "unknown"

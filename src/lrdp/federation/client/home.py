@@ -27,7 +27,7 @@ class ClientHome:
         return self.folder / "session"
 
     def policy(self) -> Policy:
-        """Read anew each time: an administrator's change counts from the next message on."""
+        """Read again each time: an administrator's change counts from the next message on."""
         return read_policy(Home(folder=self.folder).policy)
 
     def ledger(self) -> Ledger:
@@ -35,7 +35,7 @@ class ClientHome:
         return Home(folder=self.folder).open()
 
     def identity(self) -> Identity:
-        """The client's keys, which must be of the policy's client."""
+        """The client's keys; that they are those of the policy's client is for whoever uses them to check."""
         if not self.identity_file.exists():
             raise InvalidInput(
                 f"there is no identity at {self.identity_file}: make one with `lrdp keys new`, and have the consortium "

@@ -1,6 +1,6 @@
-"""An optimiser's moments over the rounds of a session, on the client's disk, beside where it stands.
+"""An optimiser's moments over the rounds of a session, on the client's disk, next to the state of its session.
 
-They are made of noised gradients alone, which were all paid for, so to go on with them costs nothing; they never leave.
+They are made of noised gradients alone, which were all paid for, so going on with them costs nothing; they never leave.
 Nothing depends on them: where they are lost, damaged or of another session or model, the next update starts at zero.
 """
 
@@ -27,7 +27,7 @@ _NO_ARRAY: Final = (ValueError, EOFError, SyntaxError, OverflowError, MemoryErro
 
 
 class Label(NamedTuple):
-    """Whose moments these are: of which session, by which kind of optimiser, of how many steps."""
+    """Which moments these are: of which session, by which kind of optimiser, after how many steps."""
 
     session: bytes
     kind: bytes
@@ -59,7 +59,7 @@ class KeptMoments:
             return None
 
     def save(self, session: bytes, optimiser: Optimiser, moments: Moments | None) -> None:
-        """Keep them, or none; a disk that does not take them costs the next update its start, and nothing else."""
+        """Keep them, or none; if the disk does not take them, the next update starts at zero, and that is all."""
         try:
             if moments is None:
                 self._file.unlink(missing_ok=True)
@@ -88,7 +88,7 @@ class KeptMoments:
                 for _ in parameters
             )
             if file.read(1):
-                raise InvalidInput("the file holds more than they are.")
+                raise InvalidInput("the file holds more than the moments.")
         found = Moments(label.taken, kept)
         found.demand_fit(parameters, optimiser.moments)
         if not found.finite:

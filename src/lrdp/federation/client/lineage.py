@@ -54,9 +54,9 @@ class Lineage:
         return _verified(self.encoded, pin)
 
     def require_newest(self, known: Lineage) -> None:
-        """Refuse to go back behind the last of ``known``, which this client has followed, if of this consortium.
+        """Refuse to go back to before the last of ``known``, which this client followed, if it is of this consortium.
 
-        Guarantees: of two registries of one version a client follows one, and never one that was replaced.
+        Guarantees: of two registries of one version a client follows only one, and never one that was replaced.
         """
         if not known.titles:
             return
@@ -69,11 +69,11 @@ class Lineage:
             )
 
     def followed(self, start: Registry, steps: Iterable[Step]) -> Lineage:
-        """With those that ``steps`` lead over from ``start`` on: they must lead over all here, and may lead further."""
+        """The registries on the way of ``steps`` from ``start``: they must pass all those here, and may go further."""
         upto = self.encoded[: 1 + self.digests.index(start.digest)] if start.digest in self.digests else ()
         walked = Lineage((*upto, *(step.encode() for step in steps if isinstance(step, Registry))))
         if not upto or walked.digests[: len(self.digests)] != self.digests:
-            raise rejection(Verdict.REGISTRY_REFUSED, "the consortium replaced it by one that this client has seen")
+            raise rejection(Verdict.REGISTRY_REFUSED, "the consortium replaced it with one that this client has seen")
         return walked
 
 
@@ -83,7 +83,7 @@ def _verified(encoded: tuple[bytes, ...], pin: bytes) -> tuple[Registry, ...]:
 
 
 def require_member(identity: Identity, newest: Registry) -> None:
-    """Refuse to take part where the consortium does not say that one may."""
+    """Refuse to take part unless the consortium says that this client may."""
     known = newest.by_name.get(identity.name)
     if known == identity.member:
         return

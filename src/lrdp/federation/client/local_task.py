@@ -53,9 +53,9 @@ class LocalTask:
 
     ``loss`` is ``loss(model, batch)``, or one of torch's, as ``F.cross_entropy`` or ``nn.MSELoss()``. ``optimiser`` is
     as ``Sgd(lr=0.1)``, or what makes one of torch's, as ``functools.partial(torch.optim.SGD, lr=0.1)``. ``probes`` are
-    three or more public records, for a model that does not take made-up ones. ``units`` says of the data set's rows
-    whose each is, as in ``lambda rows: rows.patients``, where the policy clips units. ``clipping`` and ``normaliser``
-    are public constants of every step; a server may order another normaliser.
+    three or more public records, for a model that does not take made-up ones. ``units`` says whose each row of the data
+    set is, as in ``lambda rows: rows.patients``, where the policy clips units. ``clipping`` and ``normaliser`` are
+    public constants of every step; a server may order another normaliser.
     """
 
     model: Callable[[], nn.Module]
@@ -88,7 +88,7 @@ class LocalTask:
         )
 
     def grouped(self, dataset: Dataset, most_rows: int) -> Grouped:
-        """The data set, loss and probes that are trained on: by unit where the task says whose each row is."""
+        """The data set, loss and probes to train with: by unit where the task says whose each row is."""
         if self.units is None:
             return Grouped(dataset, self.loss, self.probes)
         public = self.probes and GroupedByUnit(self.probes, units=range(len(self.probes)), most_rows=most_rows)
@@ -105,9 +105,9 @@ class Grouped(NamedTuple):
 
 
 def prepare_process(task: LocalTask) -> None:
-    """What a process does first that will train this task: it says what becomes of freed memory.
+    """What a process that will train this task does first: it says what becomes of freed memory.
 
-    That is the whole process's matter, so whoever enters one says it, and no value that is made there.
+    That concerns the whole process, so its entry point says it, and no value that is made there.
     """
     (keep_freed_blocks if task.execution.memory_limit is None else return_large_blocks)()
 
@@ -133,11 +133,11 @@ class Workbench:
         return Layout.of_model(self.model)
 
     def set_up(self, policy: Policy) -> None:
-        """See that the data set can be trained on as the policy says, also with one record more or fewer.
+        """See that the data set can be trained on as the policy says, even with one record more or fewer.
 
         Guarantees: the number of records is compared once, before anything is entered or answered. A policy that states
-        another size later is refused, whatever the number is, until the client is started again. What it clips as one
-        is what a record is here.
+        another size later is refused, whatever the number is, until the client is started again. A record here is what
+        the policy clips as one.
         """
         rule, identity = policy.mechanism.costliest, policy.identity
         stated = rule.name, rule.dataset_size, identity.clipped, identity.max_rows_per_unit
@@ -153,7 +153,7 @@ class Workbench:
             )
 
     def _counted(self, most_rows: int) -> int:
-        """The number of records, which is asked for once: what became of one later must not show."""
+        """The number of records, which is asked for once: a record that comes or goes later must not show."""
         if self._grouped is None:
             dataset = self._task.dataset(self._settings)
             check_dataset(dataset)
@@ -169,7 +169,7 @@ class Workbench:
 
     @cached_property
     def records(self) -> CheckedRecords:
-        """What cannot be trained on is left out and logged here: a server is not told that it is there."""
+        """Records that cannot be trained on are left out and logged here: a server is not told of them."""
         dataset, loss, _ = self._trained
         found = replace(check_records(dataset, loss), size=self._size)
         try:
@@ -221,7 +221,7 @@ class Workbench:
 
 
 def _demand_units(task: LocalTask, policy: Policy) -> None:
-    """Refuse a task that makes something else of a record than the policy says."""
+    """Refuse a task that takes something else for a record than the policy does."""
     by_unit = policy.identity.clipped is Clipped.UNITS
     if by_unit is (task.units is not None):
         return

@@ -34,7 +34,7 @@ from lrdp.ledger import Ledger, Policy, Scheme
 
 
 def most_vectors(policy: Policy) -> int:
-    """Bytes of all vectors of a message: a sum of updates has twice those of a model; masked updates come with it."""
+    """The most bytes of a message's vectors: a sum of updates has twice a model's; masked updates come with it."""
     least = 2 * policy.model.max_bytes
     return max(least, MOST_RELAYED_BYTES) if policy.peers.scheme is Scheme.EXACT else least
 
@@ -46,7 +46,7 @@ def require_clear(ready: client.Ready) -> None:
 
 
 def mask_key(ready: client.Ready) -> bytes:
-    """One's own for this session, signed; nothing where updates are not masked."""
+    """One's own mask key for this session, signed; nothing where updates are not masked."""
     return ready.scheme.announced.encode() if isinstance(ready.scheme, ExactClient) else b""
 
 
@@ -63,7 +63,7 @@ class Masking:
     ) -> Pledged:
         """*Validate → charge → sample → clip → noise → mask → commit*; what leaves is the commitment.
 
-        Asked again in the same attempt, a client says the same: its masks are used once.
+        Asked again in the same attempt, a client answers the same: its masks are used once.
         """
         wire = Wire(ready.position)
         begun = _begun(ready, wire.read_train(asked.invitation), asked.keys)

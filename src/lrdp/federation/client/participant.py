@@ -1,6 +1,6 @@
 """A client in a federation: the one place that decides what leaves it.
 
-The order is *validate → charge → sample → clip → noise → commit → send*; :meth:`Participant.contribute` is it.
+The order is *validate → charge → sample → clip → noise → commit → send*: see :meth:`Participant.contribute`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Participant:
     def handle(self, given: Frame) -> Frame:
         """The answer to a message; a refusal, whatever went wrong, is a constant.
 
-        A round that the message ends is accepted first: what is wrong with the rest of it takes nothing back.
+        A round that the message ends is accepted first: nothing wrong with the rest of it takes that back.
         """
         accept = b""
         try:
@@ -103,7 +103,7 @@ class Participant:
             return self._declined(problem, "failed", accept)
 
     def verified_rounds(self) -> int | None:
-        """How many rounds of the session that it is in this client has verified; None where it is in none."""
+        """How many rounds this client has verified in the session that it is in; None where it is in none."""
         state = self._standing.load(self._home.identity())
         return None if state is None else last_verified(state).position.round
 
@@ -159,7 +159,7 @@ class Participant:
         return accept
 
     def closing(self, _given: Closing, accept: bytes) -> Accepted:
-        """The round that these tags ended."""
+        """The ACCEPT of the round that these tags ended."""
         if not accept:
             raise Behind("this client has signed no tag that is open.")
         return Accepted(accept=accept)
@@ -186,7 +186,7 @@ class Participant:
         return self._masking.revealed(asked, allowed_repeats(self._home.policy()))
 
     def train_ahead(self, asked: TrainAhead, accept: bytes) -> TrainedAhead:
-        """The same without the last two: the update waits for a round that it can be part of."""
+        """The same without the last two steps: the update waits for a round that it can be part of."""
         ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         with self._books(asked.since) as ledger:
@@ -195,7 +195,7 @@ class Participant:
         return TrainedAhead(trained_from=made.trained_from, head=made.reply.head, accept=accept)
 
     def hand_in(self, asked: HandIn, accept: bytes) -> Contributed:
-        """The last two: *commit → send*."""
+        """The last two steps: *commit → send*."""
         ready, _ = self._follower.up_to_date(asked.since)
         require_clear(ready)
         begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
@@ -231,7 +231,7 @@ class Participant:
 
     @contextmanager
     def _books(self, since: CatchUp) -> Iterator[Ledger]:
-        """The ledger, once it has seen the heads handed back; one that it signed and does not contain stops all."""
+        """The ledger, once it has seen the heads handed back; a head that it signed and does not contain stops all."""
         with closing(self._home.ledger()) as ledger:
             for head in since.heads:
                 with suppress(InvalidInput):
@@ -277,7 +277,7 @@ class Participant:
         return OwnTag(tag=wire.tag(tag))
 
     def dispute(self, asked: Dispute, _accept: bytes) -> Deposed:
-        """One's tag without its masks, where all tags of the attempt that this client is in do not sum up."""
+        """One's tag without its masks, where all tags of the attempt that this client is in do not add up."""
         state = self._standing.load(self._home.identity())
         if not isinstance(state, client.Tagged):
             raise Behind("this client has signed no tag that is open, or the round was accepted.")

@@ -1,4 +1,4 @@
-"""What an order costs and what is made for it: *charge → sample → clip → noise*, and the result lies in the outbox."""
+"""What an order costs and what is made for it: *charge → sample → clip → noise*, and the result waits in the outbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lrdp.ledger import Ledger, Receipt, Reply, Request
 from lrdp.training import Task, Update, check_gradients, private_update
 
 MakeUpdate = Callable[[Receipt, Task], Update]
-"""What was paid for. Studies alone put another in the place of ``private_update``, whose noise can be repeated."""
+"""Makes what was paid for. Only studies put another in the place of ``private_update``: one with repeatable noise."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Payer:
-    """Makes what was ordered: from the outbox if it was made before, or else paid for and made now."""
+    """What was ordered: from the outbox if it was made before, otherwise paid for and made now."""
 
     home: ClientHome
     bench: Workbench
@@ -72,6 +72,6 @@ class Payer:
 
 
 def _paid(ledger: Ledger, request: Request, task: Task) -> tuple[Receipt, Task]:
-    """Charge; whatever would be refused once it is paid is refused before, on these very weights, at no cost."""
+    """Charge; whatever would be refused once it is paid for is refused before, on these very weights, at no cost."""
     checked = replace(task, checked=check_gradients(request.mechanism, task))
     return ledger.charge(request), checked

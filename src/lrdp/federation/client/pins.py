@@ -1,4 +1,4 @@
-"""With whom a client computes is its policy's to say: registry, server's key, how small a round, and what is seen."""
+"""A policy says with whom its client computes: registry, server's key, how small a round may be, and what is seen."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def check_pins(session: Session, registries: Collection[bytes], policy: Policy) 
     ``registries`` are the digests of the session's own and of those that replaced it.
 
     Guarantees: of a session that passes, every round has ``min_roster`` members of the pinned registry, or of one that
-    its consortium put before or after it, and a client that was absent believes in a round only if so many of them
-    accepted it. Where the policy says `exact`, the server sees sums alone.
+    its consortium put before or after it, and a client that was absent believes in a round only if at least
+    ``min_roster`` of them accepted it. Where the policy says `exact`, the server sees sums alone.
     """
     check_registries(registries, policy)
     server, peers, fewest = session.server_key.hex(), policy.peers, session.parameters.min_roster
@@ -52,6 +52,6 @@ def check_registries(registries: Collection[bytes], policy: Policy) -> None:
 
 
 def allowed_repeats(policy: Policy) -> Repeats:
-    """In which other sums the policy lets an update stand that was shown in one."""
+    """In which other sums the policy lets an update stand that was already shown in one."""
     allowed: dict[Retries, Repeats] = {Retries.SAME_ROSTER: same_roster, Retries.SMALLER_ROSTER: smaller_roster}
     return allowed[policy.peers.retries]

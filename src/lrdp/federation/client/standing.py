@@ -1,4 +1,4 @@
-"""Where a client stands in a session, on disk: a process may end after every message, or be killed in the midst of one.
+"""Where a client stands in a session, on disk: a process may end after any message, or be killed in the midst of one.
 
 The ledger alone is the memory of what was spent. If the saved state is lost, the client joins again with receipts.
 
@@ -6,7 +6,7 @@ A session that was left is over: to enter it again would be to forget what was v
 history of it. So the sessions that were left are written down, 32 bytes each, before anything of them is forgotten.
 
 A process that lives on remembers what it saved or checked, so it need not read and hash it again. Vectors are large, so
-it holds them as maps of their files, which cost no memory of its own; and files are written over rather than made anew.
+it holds them as maps of their files, which cost no memory of its own; and files are overwritten rather than replaced.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowErro
 """What numpy raises for a damaged file, whose header it reads as Python's literals."""
 _LEFT: Final = pack(b"left/v1")
 MOST_ORDERS_PER_ROUND: Final = 4
-"""An honest server asks about one, and about another for each renewal."""
+"""An honest server asks about one order, and about another for each renewal."""
 _OUTLASTING: Final = ("lock", "left", "registries", "disputed.txt")
 """What does not end with a session."""
 
@@ -142,7 +142,7 @@ class Standing:
     def enter(self, session: bytes, proposed: bytes) -> None:
         """Enter the session of this digest; where the client stood in another is forgotten, and that one is over.
 
-        Where it is in that one already, it is greeted anew. Raises LeftSession for a session that was left.
+        Where it is in that session already, it takes the new greeting. Raises LeftSession for a session that was left.
         """
         if self.is_in(session):
             if proposed != self.agreed():
@@ -154,7 +154,7 @@ class Standing:
         if current is not None:
             self._dispute()
             _replace(self._folder / "left", _LEFT + b"".join((*left, _session_of(current))))
-            (self._folder / "agreed").unlink()  # from here on it is over, and what lies here is nobody's
+            (self._folder / "agreed").unlink()  # from here on it is over, and what lies here belongs to no session
             sync_folder(self._folder)
         for path in self._folder.iterdir():
             if path.name not in _OUTLASTING:
@@ -163,7 +163,7 @@ class Standing:
         _replace(self._folder / "agreed", proposed)
 
     def _left(self) -> list[bytes]:
-        """The sessions that were left, in their order; a file that does not say them for certain is refused."""
+        """The sessions that were left, in their order; a file that does not name them for certain is refused."""
         label, left = (content := _content(self._folder / "left", _MOST_LEFT))[: len(_LEFT)], content[len(_LEFT) :]
         if content and (label != _LEFT or len(left) % HASH_SIZE):
             raise InvalidInput("the file `left` of this client is damaged, so no session is entered: restore it.")
@@ -175,7 +175,7 @@ class Standing:
         return Followed(**_FOLLOWED.decode(kept)).registries if kept else ()
 
     def follow(self, registries: tuple[bytes, ...]) -> None:
-        """These are the consortium's, from here on and beyond the session: there is no way back to an older one."""
+        """Follow these registries of the consortium, beyond the session too: there is no way back to an older one."""
         if registries != self.registries():
             _replace(self._folder / "registries", _FOLLOWED.encode(Followed(registries)))
 
@@ -184,16 +184,16 @@ class Standing:
         return _content(self._folder / "accepted")
 
     def accept(self, state: ClientState, accept: bytes) -> None:
-        """A verified round: the next model, and the word that it is."""
+        """Keep a verified round: the next model, and the client's word that the round is verified."""
         self.save(state)
         _replace(self._folder / "accepted", accept)
         (self._folder / "word").unlink(missing_ok=True)
         self.wait_with(0, 0)
 
     def answer(self, state: ClientState, word: bytes) -> None:
-        """One's tag for what the server published; ``word`` is both with their signatures.
+        """Keep one's tag for what the server published; ``word`` is both with their signatures.
 
-        It is kept until the round is verified, and for good if it never is: who signed what then shows who lied.
+        It is kept until the round is verified, and for good if it never is: it shows who signed what, and so who lied.
         """
         if _content(self._folder / "word") != word:
             self._dispute()
@@ -215,9 +215,9 @@ class Standing:
         return Waiting(**_WAITING.decode(kept)) if kept else Waiting()
 
     def ask_about(self, round_: int, order: bytes) -> None:
-        """Note an order that the client was asked about, ahead of work; raises PolicyRefused beyond a round's few.
+        """Note an order that the client was asked about, ahead of work; raises PolicyRefused for too many in a round.
 
-        To ask costs nothing: else a server could try orders until it knew how much of the budget is left.
+        Asking costs nothing, so without a limit a server could try orders until it knew how much of the budget is left.
         """
         kept = _content(self._folder / "asked")
         known = Asked(**_ASKED.decode(kept)) if kept else Asked()
@@ -235,7 +235,7 @@ class Standing:
     def load(self, identity: Identity) -> ClientState | None:
         """The state that was saved last; None where there is none that is whole.
 
-        What a power failure cut off is not believed, and receipts bring the client back.
+        A state that a power failure cut off is not believed, and receipts bring the client back.
         """
         if not (self._folder / "agreed").exists():
             return None  # it was killed while it left
@@ -269,7 +269,7 @@ class Standing:
         return file
 
     def _spare_file(self) -> str:
-        """One that neither the saved state needs nor anybody who holds a map of it, or a view of that."""
+        """One that neither the saved state needs nor anybody who holds a map of it, or a view of the map."""
         self._maps = [(mapped, file) for mapped, file in self._maps if mapped() is not None]
         used = {file for _, file in (*self._written, *self._known.stored(), *self._maps)}
         return next(file for number in count() if (file := f"vector-{number}.npy") not in used)

@@ -1,4 +1,4 @@
-"""The client's own code, by the name that its policy gives: never from a server, nor from where one was started."""
+"""The client's own code, by the name that its policy gives: never from a server, nor from the working directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lrdp.ledger import Policy
 def trusted_task(policy: Policy, code: Path) -> LocalTask:
     """The task that ``[task] module`` names, from the folder ``code`` or from what is installed.
 
-    Guarantees: the working directory is not searched, unless it is ``code``: an app's folder cannot slip in its own.
+    Guarantees: the working directory is not searched, unless it is ``code``: an app's folder cannot slip in code.
     """
     if not policy.task:
         raise InvalidInput(
@@ -29,7 +29,7 @@ def trusted_task(policy: Policy, code: Path) -> LocalTask:
         raise
     except Exception as problem:
         raise InvalidInput(
-            f"{policy.where('task.module')}: {policy.task} failed ({type(problem).__name__}: {problem}): mend it, put "
+            f"{policy.where('task.module')}: {policy.task} failed ({type(problem).__name__}: {problem}): fix it, put "
             f"it into {code}, or name its folder with --code."
         ) from problem
     if not isinstance(task, LocalTask):

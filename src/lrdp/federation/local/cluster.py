@@ -1,6 +1,6 @@
 """A folder that several machines share, proved to be one: the same files, and locks that hold between them.
 
-On a Ray cluster any machine may answer for any client, so each must find the one ledger and the one lock of it. Two
+On a Ray cluster any machine may answer for any client, so each must find the client's one ledger and its one lock. Two
 copies of a folder would be two budgets.
 """
 
@@ -24,7 +24,7 @@ from lrdp.errors import InvalidInput
 from lrdp.version import __version__
 
 _LOCKS: Final[Mapping[str, Callable[[IO[str], int], None]]] = {"flock": fcntl.flock, "lockf": fcntl.lockf}
-"""Both kinds: a client's session is locked with the one, SQLite locks ledgers with the other."""
+"""Both kinds: a client's session is locked with the first, and SQLite locks ledgers with the second."""
 _SECONDS: Final = 120.0
 _KNOCK_SECONDS: Final = 10.0
 
@@ -37,10 +37,10 @@ class MeetingPlace:
     word: str
 
     def confirm(self) -> str:
-        """The version of this library, in a process that sees the word and is kept out by both locks.
+        """The version of this library, if this process sees the word and is kept out by both locks.
 
         Raises:
-            InvalidInput: anywhere else; what cannot be decided is refused.
+            InvalidInput: otherwise; what cannot be decided is refused.
         """
         for name, lock in _LOCKS.items():
             try:
@@ -92,20 +92,20 @@ def meeting_place(folder: Path) -> Iterator[MeetingPlace]:
 
 @dataclass(frozen=True, kw_only=True)
 class MadeAtMeetingPlace:
-    """A recipe for machines that may have joined since the others were asked: each process asks for itself."""
+    """A recipe for machines that may have joined since the others were asked: each process checks for itself."""
 
     recipe: Callable[[Mapping[str, Any]], ClientApp]
     place: MeetingPlace
 
     def __call__(self, settings: Mapping[str, Any]) -> ClientApp:
-        """The recipe's app, where the folder is the one."""
+        """The recipe's app, where the folder is the shared one."""
         self.place.confirm()
         return self.recipe(settings)
 
 
 @contextmanager
 def joined(address: str) -> Iterator[None]:
-    """Connected to a Ray cluster that runs already, for the time being.
+    """Connected to a Ray cluster that runs already, until the block ends.
 
     Raises:
         InvalidInput: where none answers.
@@ -144,12 +144,12 @@ def _knock(address: str) -> None:
 def _no_cluster(address: str, problem: str) -> InvalidInput:
     return InvalidInput(
         f"no Ray cluster can be joined at {address} ({problem}): start one with `ray start --head`, and name its "
-        f"HOST:PORT, or `auto` on a machine of it. Nothing was run or spent."
+        f"HOST:PORT, or `auto` on one of its machines. Nothing was run or spent."
     )
 
 
 def _told_to_workers() -> dict[str, str]:
-    """Workers on other machines have an environment of their own, but are to be as quiet as this process."""
+    """Workers on other machines have an environment of their own, but should be as quiet as this process."""
     names = ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK", "RAY_USAGE_STATS_ENABLED")
     return {name: os.environ[name] for name in names if name in os.environ}
 
@@ -183,6 +183,6 @@ def confirm_everywhere(place: MeetingPlace) -> int:
 
 
 def _said(problem: Exception) -> str:
-    """Its own sentence where it is one of ours, else the last line of what Ray made of it."""
+    """The last line of the error itself, or of what Ray made of it."""
     cause = getattr(problem, "cause", None) or problem
     return str(cause).strip().split("\n")[-1] or type(cause).__name__

@@ -69,8 +69,8 @@ class Consortium:
 class CommonRules:
     """What all policies of a consortium have in common: whom they protect, what a server may see, and their step.
 
-    Unlike with `lrdp found`, batches are of fixed size unless told otherwise: a simulation may then order any step that
-    the policies allow.
+    Unlike with `lrdp found`, batches are of fixed size unless ``recipe`` says otherwise: a simulation may then order
+    any step that the policies allow.
     """
 
     unit: str = "record"
@@ -91,7 +91,7 @@ def found(
 ) -> Consortium:
     """Keys for everybody, a signed registry, and for each client a policy and an open budget of its own.
 
-    Every policy pins registry and server, and a least roster, a majority of the registry unless it is given. ``task``
+    Every policy pins registry, server and a least roster, which is a majority of the registry unless given. ``task``
     is what a guard trains, as in ``"package.module:name"``.
     """
     consortium = Consortium(folder=folder)

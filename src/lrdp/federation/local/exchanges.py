@@ -13,7 +13,7 @@ from lrdp.federation.wire.frames import Frame
 
 
 def exchanged(grid: Grid, frames: Mapping[int, Frame], group: str) -> dict[int, Frame]:
-    """The answers by node; who did not answer is not among them. Bodies that several are sent are serialised once."""
+    """The answers by node, without nodes that did not answer. A body that several are sent is serialised once."""
     known = dict[int, Array]()
     asked = [Message(to_records(given, known), node, TRAIN, group_id=group) for node, given in frames.items()]
     replies = list(grid.send_and_receive(asked))

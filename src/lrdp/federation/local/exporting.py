@@ -36,12 +36,12 @@ def verified_by(folder: Path) -> KeptModel:
 
 
 def proved(kept: AnyModel, receipts: Path, pin: bytes) -> list[history.VerifiedLine]:
-    """The receipts whose rounds led to exactly this model, or to each that went into it.
+    """The receipts whose rounds led to exactly this model, or to each model that went into it.
 
     Guarantees: a quorum of members of the pinned registry accepted those rounds of that session.
 
     Raises:
-        NotVerified: where none of those that hold leads to one of them.
+        NotVerified: where no receipt that holds leads to one of these models.
     """
     wanted = dict.fromkeys(kept.places)
     try:
@@ -64,7 +64,7 @@ def proved(kept: AnyModel, receipts: Path, pin: bytes) -> list[history.VerifiedL
 
 
 def export(kept: AnyModel, path: Path) -> None:
-    """Write it in the format of the name's ending; raises InvalidInput for one that is not known."""
+    """Write it in the format that the name's ending says; raises InvalidInput for an unknown one."""
     if path.exists():
         raise InvalidInput(f"{path} exists: nothing was written, so name another file.")
     if path.suffix not in _FORMATS:

@@ -1,7 +1,7 @@
 """A Flower grid within one process: clients answer in turn, and every message is serialised for real.
 
-For tests of an app, for studies of thousands of clients, and for whoever wants to see a federation in a debugger. It
-has no transport of its own to trust: a client behind it is as private as behind a SuperLink.
+For tests of an app, for studies of thousands of clients, and for anybody who wants to see a federation in a debugger.
+No transport needs to be trusted here: a client behind this grid is as private as behind a SuperLink.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> NoReturn:
-        """There is no SuperLink to know of one."""
+        """There is no SuperLink that knows of a run."""
         raise NotImplementedError
 
     def create_message(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -58,7 +58,7 @@ class InProcessGrid(Grid):
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        """Those who are present."""
+        """The nodes that are present."""
         return [number for number, node in self.nodes.items() if node.present]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -70,7 +70,7 @@ class InProcessGrid(Grid):
         return [self._replies.pop(number) for number in list(message_ids) if number in self._replies]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Both; who is absent does not answer, and nobody waits."""
+        """Both; a node that is absent does not answer, and nobody waits."""
         return self.pull_messages(self.push_messages(messages))
 
     def _deliver(self, message: Message) -> str:
@@ -90,7 +90,7 @@ class InProcessGrid(Grid):
         return number
 
     def context_of(self, number: int) -> Context:
-        """What the app of a node is told of itself."""
+        """What the app of a node is told about its node."""
         return Context(
             run_id=1,
             node_id=number,

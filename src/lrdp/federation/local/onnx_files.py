@@ -1,7 +1,7 @@
 """A model as an ONNX file: the weights that a receipt proves, in the graph that the task's own code has.
 
-The metadata says which round of which session it is of, and the weights keep their names, so `lrdp model verify` can
-hash them again. A receipt proves the weights; the graph is that of whoever exported it.
+The metadata says which round of which session it comes from, and the weights keep their names, so `lrdp model verify`
+can hash them again. A receipt proves the weights; the graph is that of whoever exported it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NEEDED: Final = ("onnx", "onnxscript")
 
 @dataclass(frozen=True)
 class ModelInput:
-    """The form of one input of a model, without its first dimension: ``4``, ``1x28x28`` or ``int64:128``."""
+    """The shape and type of one input of a model, without its first dimension: ``4``, ``1x28x28`` or ``int64:128``."""
 
     shape: tuple[int, ...]
     kind: torch.dtype
@@ -51,7 +51,7 @@ class ModelInput:
         return cls(tuple(int(size) for size in (found[2] or "").split("x") if size), kind)
 
     def example(self) -> Tensor:
-        """Nobody's: what a graph is traced with is all zeros."""
+        """Nobody's record: a graph is traced with zeros."""
         return torch.zeros(_ROWS, *self.shape, dtype=self.kind)
 
 
@@ -119,7 +119,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _strip(proto: Any) -> None:
-    """Where each node came from, in files of this machine."""
+    """Take out where each node came from, in files of this machine."""
     for part in (*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer, *proto.graph.input, proto.graph):
         part.ClearField("doc_string")
         part.ClearField("metadata_props")
@@ -132,7 +132,7 @@ def _arrays(proto: Any) -> dict[str, np.ndarray]:
 
 
 def _differs(proto: Any, kept: AnyModel) -> bool:
-    """Whether the weights in a graph are others than those that were put in."""
+    """Whether the weights in a graph differ from those that were put in."""
     found = _arrays(proto)
     return any(
         name not in found or not np.array_equal(found[name].view(np.uint32), values.view(np.uint32))
@@ -152,7 +152,7 @@ def read_onnx(path: Path) -> AnyModel:
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
     except Exception as problem:
-        raise InvalidInput(f"{path} is no ONNX file, or is damaged: {type(problem).__name__}.") from problem
+        raise InvalidInput(f"{path} is not an ONNX file, or is damaged: {type(problem).__name__}.") from problem
     about = {each.key: each.value for each in proto.metadata_props}
     trained = dict(layout_in(about).shapes)  # frozen weights and buffers are in the graph as well
     tensors = tensors_from(path, {name: array for name, array in arrays.items() if name in trained}, about)

@@ -41,7 +41,7 @@ _MOST_APPS: Final = 256
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Federation:
-    """Who serves, who answers, from which model on and for how many attempts at a round.
+    """Who serves, who answers, from which first model, and for how many attempts at a round.
 
     ``evaluate`` is told the parameters before the first attempt and after each. ``log`` is a folder.
     """
@@ -128,7 +128,7 @@ def in_ray_cluster(federation: Federation, *, address: str) -> None:
 
     Raises:
         InvalidInput: where no cluster can be joined, or the machines do not share the folder of the logs, with locks.
-            Consortium and logs are to be in one folder.
+            Consortium and logs must be in one folder.
     """
     with meeting_place(federation.log) as place, joined(address):
         confirm_everywhere(place)
@@ -136,7 +136,7 @@ def in_ray_cluster(federation: Federation, *, address: str) -> None:
 
 
 def _simulated(federation: Federation, started_with: Mapping[str, Any]) -> None:
-    """Flower's simulation, on a Ray that is started so, unless this process is connected to one."""
+    """Flower's simulation, on a Ray that is started with these arguments, unless this process is connected to one."""
     from flwr.simulation import run_simulation
 
     server, stopped, failed = ServerApp(), threading.Event(), list[LrdpError]()
@@ -198,7 +198,7 @@ class _Stoppable(Grid):
         return self._grid.pull_messages(message_ids)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Ask, and look for answers until all are there, the time is over, or the simulation is."""
+        """Ask, and look for answers until all are there, or the time or the simulation is over."""
         waiting, replies = set(self.push_messages(messages)), list[Message]()
         deadline = time.monotonic() + (np.inf if timeout is None else timeout)
         while waiting and time.monotonic() < deadline:
@@ -215,7 +215,7 @@ _PULL_SECONDS: Final = 0.05
 
 @contextmanager
 def _log_kept_in(folder: Path) -> Iterator[None]:
-    """What Flower, Ray and the server have to say goes to a file instead of the screen, for the time being."""
+    """What Flower, Ray and the server have to say goes to a file instead of the screen, until the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
     handler = _file(folder / "server.log")
     loggers = [logging.getLogger(name) for name in _LOGGERS]

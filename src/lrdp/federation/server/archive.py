@@ -40,7 +40,7 @@ class Archive:
             _append(self.receipts, session_line(session))
 
     def read_steps(self) -> list[Step]:
-        """The history in its file; raises InvalidInput where it is of another session, or damaged."""
+        """The history in its file; raises InvalidInput where that is of another session, or damaged."""
         first, *lines = files.read(self.receipts, _MOST_RECEIPTS).decode("ascii", "replace").split() or [""]
         try:
             if first != session_line(self._session):
@@ -52,7 +52,7 @@ class Archive:
         return steps
 
     def save(self, state: SavedState) -> None:
-        """The heads, and last the state: durable from here on."""
+        """Write the heads, and last the state: durable from here on."""
         self.save_heads()
         write_state(self._folder, state)
 
@@ -61,17 +61,17 @@ class Archive:
         _append(self._reports, report.as_json(session=self._session.digest.hex()[:16]))
 
     def add_accepted(self, steps: Sequence[Concluded | Rotation]) -> None:
-        """Add to the history as far as each round of it has its quorum, for others prove nothing."""
+        """Add to the history up to the first round without its quorum: such a round proves nothing."""
         for step in itertools.takewhile(lambda step: step.accepted, steps[self.written :]):
             _append(self.receipts, step.encode().hex())
             self.written += 1
 
     def append_attempt(self, word: RoundReceipt) -> None:
-        """What was signed in an attempt that came to nothing: header, pledges and tags, for whoever asks who lied."""
+        """What was signed in an attempt that failed: header, pledges and tags, for whoever asks who lied."""
         _append(self._attempts, word.encode().hex())
 
     def put_case(self, failed: FailedRound) -> Path:
-        """A round whose tags did not sum up, with what everybody said of it; for `lrdp blame`."""
+        """A round whose tags did not add up, with what everybody said of it; for `lrdp blame`."""
         header = failed.case.header
         name = f"case-{self._session.digest.hex()[:16]}-{header.round + 1:05d}-{header.attempt + 1:03d}.safetensors"
         write_case(self._folder / name, failed)
@@ -89,7 +89,7 @@ class Archive:
             if known is None or Head.decode(head).age > Head.decode(known).age:
                 self._heads[name] = Head.decode(head).encode()
         except InvalidInput:
-            return  # what is no head is not handed back
+            return  # what is not a head is not handed back
 
     def save_heads(self) -> None:
         """Durable from here on."""
@@ -109,7 +109,7 @@ def _append(path: Path, line: str) -> None:
 
 
 def _read_heads(path: Path) -> dict[str, str]:
-    """By name; what cannot be read is not forgotten in silence, for a rollback would go unnoticed."""
+    """The heads by name; a file that cannot be read is an error, since without it a rollback would go unnoticed."""
     try:
         heads = json_object(_ascii(files.read(path, _MOST_BYTES)), _MOST_BYTES)
         return {name: Head.decode(str(head)).encode() for name, head in heads.items()}

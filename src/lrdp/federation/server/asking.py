@@ -1,4 +1,4 @@
-"""Before anybody is charged: who can take part? A round that cannot be is not begun."""
+"""Before anybody is charged: who can take part? A round that cannot be completed is not begun."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ class Asking:
             )
 
     def roster(self, chosen: Sequence[str], order: Order) -> tuple[list[str], dict[str, str]]:
-        """Those of whom a round can be made, or nobody; and who declined, with the word for it.
+        """Those with whom a round can be made, or nobody; and who declined, with the word for it.
 
-        Where some decline, the others may be sent another order than they were asked about: then they are asked again.
+        Where some decline, the others may get a different order from the one they were asked about: then they are asked
+        again.
         """
         names, declined = sorted(chosen), dict[str, str]()
         while names:
@@ -54,7 +55,7 @@ class Asking:
         return names, declined
 
     def declined(self, names: Sequence[str], order: Order, roster: Roster) -> dict[str, str]:
-        """Ask whoever has not said yes to this order yet; who declines, and how."""
+        """Ask everybody who has not said yes to this order yet; returns who declines, and with which word."""
         questions = self._coordinator.can_you(names, order, roster)
         new = {
             name: asked

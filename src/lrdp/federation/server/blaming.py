@@ -1,4 +1,4 @@
-"""Tags that do not sum up: who lied? Everybody is asked for its word, and the case is kept for an auditor."""
+"""Tags that do not add up: who lied? Everybody is asked for its word, and the case is kept for an auditor."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def blamed(coordinator: Coordinator, courier: Courier) -> tuple[str, set[str]]:
     found = judged(failed)
     try:
         path = coordinator.archive.put_case(failed)
-        _LOG.warning("tags do not sum up: %s; `lrdp blame %s` shows it to anybody", visible(found.line), path)
+        _LOG.warning("tags do not add up: %s; `lrdp blame %s` shows it to anybody", visible(found.line), path)
     except InvalidInput as problem:
-        _LOG.warning("tags do not sum up: %s; %s", visible(found.line), visible(str(problem)))
+        _LOG.warning("tags do not add up: %s; %s", visible(found.line), visible(str(problem)))
     return f"{_MISMATCH}: {found.line}", found.named
 
 

@@ -26,7 +26,7 @@ class Concluded:
 
     @property
     def accepted(self) -> bool:
-        """Whether so many accepted it that a client that was absent believes in it."""
+        """Whether enough participants accepted it for an absent client to believe in it."""
         return len(self.receipt.accepts) >= self.position.session.parameters.quorum(len(self.names))
 
     @property
@@ -35,7 +35,7 @@ class Concluded:
         return self.position.after(self.receipt.header.digest, self.receipt.header.next_model)
 
     def encode(self) -> bytes:
-        """As whoever was absent is shown it, and as it is written down."""
+        """As it is shown to whoever was absent, and as it is written down."""
         return self.receipt.encode()
 
 
@@ -54,15 +54,15 @@ class Rotation:
         return self.position.rotated(self.registry)
 
     def encode(self) -> bytes:
-        """As everybody is shown it, and as it is written down."""
+        """As it is shown to everybody, and as it is written down."""
         return self.registry.encode()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """``verified`` steps of this history; ``tagged`` if it signed a tag for the next one too, and waits for the rest.
+    """A member verified ``verified`` steps of this history; ``tagged`` if it also signed a tag for the next one.
 
-    ``blank`` members have no model of this history: they are shown it from the start.
+    It then waits for the other tags. ``blank`` members have no model of this history: they are shown it from the start.
     """
 
     verified: int = 0
@@ -76,7 +76,7 @@ class Place:
 
 
 _UNKNOWN: Final = Place(blank=True)
-"""Of whoever has not said where it stands, or stands in another history."""
+"""For a member that has not said where it stands, or stands in another history."""
 
 
 def retold(session: Session, steps: Sequence[Step]) -> list[Concluded | Rotation]:
@@ -113,7 +113,7 @@ class Chronicle:
         return self._places.get(name, _UNKNOWN)
 
     def greet(self, here: Here, tip: bytes) -> None:
-        """A client said where it stands in the history that ``tip`` ends; its lost ACCEPT may come along."""
+        """Note where a client says it stands in the history that ends at ``tip``; its lost ACCEPT may come along."""
         tips = [*(step.position.tip for step in self.steps), tip]
         verified = tips.index(here.tip) if here.tip in tips else -1
         if verified < 0 or here.round != sum(step.moves_model for step in self.steps[:verified]):
@@ -126,7 +126,7 @@ class Chronicle:
         self._places[here.name] = Place(verified=verified, tagged=still)
 
     def forget(self, name: str) -> None:
-        """Whoever declined may have lost its place. The tags that it waits for, it is still owed."""
+        """Forget where it stands: whoever declined may have lost its place. It is still owed the tags it waits for."""
         if not self._place(name).tagged:
             self._places.pop(name, None)
 
@@ -171,7 +171,7 @@ class Chronicle:
         return self.steps[self._place(name).following :]
 
     def accept(self, name: str, data: bytes) -> None:
-        """An ACCEPT of the round that this client owed one for; what does not hold is left out of the receipt."""
+        """Take the ACCEPT that this client owed for a round; one that does not hold is left out of the receipt."""
         place, ended = self._place(name), self._awaited(name)
         if ended is None:
             return
@@ -185,7 +185,7 @@ class Chronicle:
             self._places[name] = Place(verified=place.following)
 
     def conclude(self, ended: Concluded) -> None:
-        """One round more; whoever took part waits for its tags."""
+        """Add a round; whoever took part waits for its tags."""
         self._places |= dict.fromkeys(ended.names, Place(verified=len(self.steps), tagged=True))
         self.steps.append(ended)
 

@@ -29,7 +29,7 @@ class Courier:
         return self._nodes.addressed(questions, str(self._coordinator.round), self.timeout)
 
     def answers(self, asked: Iterable[Message], replies: Iterable[Message]) -> dict[str, Answer]:
-        """By name; who did not answer is silent, and whoever declined is greeted anew before the next round."""
+        """By name; who did not answer is silent, and whoever declined is greeted again before the next round."""
         messages = list(asked)
         given = self._nodes.answered(messages, replies)
         named = {
@@ -69,7 +69,7 @@ class Courier:
         return self._nodes.names(ids)
 
     def dismiss(self, names: Iterable[str]) -> None:
-        """Whose keys the registry no longer holds is a stranger: who is at its node is asked anew."""
+        """Members whose keys the registry no longer holds are strangers: their nodes are asked again who they are."""
         for name in names:
             self._nodes.forget(name)
             self._doubtful.discard(name)

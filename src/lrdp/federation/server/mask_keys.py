@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 
 class MaskKeys:
-    """By name, each signed by its owner: whoever is sent them sees for itself whose they are."""
+    """By name, each signed by its owner: whoever receives them sees for itself whose they are."""
 
     def __init__(self, *, needed: bool) -> None:
         self._needed, self._keys = needed, dict[str, bytes]()
 
     def put(self, name: str, key: bytes) -> None:
-        """A member's newest; one that lost its state has made another."""
+        """Keep a member's newest key: a member that lost its state has made another."""
         self._keys[name] = key
 
     def forget(self, name: str) -> None:
-        """It is asked anew."""
+        """Forget its key, so that it is asked again."""
         self._keys.pop(name, None)
 
     def lack(self, name: str) -> bool:

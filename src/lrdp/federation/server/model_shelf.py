@@ -15,9 +15,9 @@ from lrdp.integrity import Model, Position, Session
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """What is kept besides the last and the best: of ``every`` 10, say, those of rounds 10, 20 and so on.
+    """What is kept besides the last and the best: with ``every`` 10, say, those of rounds 10, 20 and so on.
 
-    Of ``average`` what it is made of, and the average itself once a run ends.
+    With ``average``, the models that it is made of, and the average itself once a run ends.
     """
 
     every: int | None = None
@@ -36,7 +36,7 @@ class ModelShelf:
         self._prefix = f"model-{self._name[:16]}-"
 
     def path(self, round_: int) -> Path:
-        """Where the model after so many rounds lies."""
+        """Where the model after this many rounds lies."""
         return self._folder / model_name(self._name, round_)
 
     def put(self, position: Position, layout: Layout, model: Model) -> None:
@@ -44,11 +44,11 @@ class ModelShelf:
         write_model(self.path(position.round), KeptModel.at(position, layout, model, opened=self._session))
 
     def take(self, round_: int) -> KeptModel:
-        """The model after so many rounds; raises InvalidInput where it is missing or damaged."""
+        """The model after this many rounds; raises InvalidInput where it is missing or damaged."""
         return read_model(self.path(round_))
 
     def keep_only(self, rounds: Collection[int]) -> None:
-        """Delete all others of this session, but for every so many and those of the average."""
+        """Delete all others of this session, except those of ``every`` and of the average."""
         kept = {self.path(number) for number in (*rounds, *self._averaged(max(rounds)))}
         for path in self._folder.glob(f"{self._prefix}*.safetensors"):
             if path not in kept and not self._periodic(path.stem.removeprefix(self._prefix)):

@@ -15,7 +15,7 @@ from lrdp.federation.wire.questions import Answer, Decline, Hello, Here, Questio
 TRAIN: Final = "train"
 QUERY: Final = "query"
 SILENT: Final = Decline(code="silent")
-"""What is noted of a node that did not answer, or not in a way that could be read."""
+"""What is noted for a node that did not answer, or not in a way that could be read."""
 
 
 class Nodes:
@@ -45,7 +45,7 @@ class Nodes:
         return sorted(self._names[node] for node in ids if node in self._names)
 
     def addressed(self, questions: Mapping[str, Question], group: str, ttl: float) -> list[Message]:
-        """A message for each name that has a node; vectors that several are sent are serialised once."""
+        """A message for each name that has a node; a vector that several are sent is serialised once."""
         by_name, known = {name: node for node, name in self._names.items()}, dict[int, Array]()
         frames = {name: to_frame(question) for name, question in questions.items() if name in by_name}
         return [
@@ -59,7 +59,7 @@ class Nodes:
         return [Message(records, node, QUERY, group_id="hello", ttl=ttl) for node in ids]
 
     def answered(self, asked: Iterable[Message], replies: Iterable[Message]) -> dict[int, Answer]:
-        """By node: the reply of an error comes from Flower itself, so the message it replies to counts."""
+        """By node: an error's reply comes from Flower itself, so what counts is the message that it replies to."""
         nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in asked}
         return {
             nodes[reply.metadata.reply_to_message_id]: read_reply(reply)

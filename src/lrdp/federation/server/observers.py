@@ -1,8 +1,8 @@
 """Observers for dashboards: TensorBoard, MLflow, Weights & Biases, and Prometheus on loopback.
 
-Each is given to ``VerifiedAverage`` or ``BufferedAverage`` beside the terms, and is told of every attempt once it is
-over and on disk. What it passes on are the numbers below: no name, no sentence, and nothing that a client did not make
-public. One that fails is logged and asked again after the next round; one that is slow delays the next round.
+Each is given to ``VerifiedAverage`` or ``BufferedAverage`` after the terms, and is told of every attempt once it is
+over and on disk. It passes on the numbers below: no name, no sentence, and nothing that a client did not make public.
+An observer that fails is logged and told again after the next round; one that is slow delays the next round.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def mlflow(store: str, experiment: str, run: str | None = None) -> Observe:
 
 
 def weights_and_biases(project: str, folder: Path, *, offline: bool = False, run: str | None = None) -> Observe:
-    """A new run of a project; what is offline lies in ``folder`` until `wandb sync`.
+    """A new run of a project; an offline run lies in ``folder`` until `wandb sync`.
 
     Whatever else W&B would gather is switched off: console, code, Git, host, packages and the machine's measurements.
     """
@@ -109,7 +109,7 @@ _NOTHING_ELSE: Final[dict[str, Any]] = {
 
 
 class Prometheus:
-    """The same numbers at a loopback address, as in ``Prometheus("127.0.0.1:9465")``, for a Prometheus beside it."""
+    """The same numbers at a loopback address, as in ``Prometheus("127.0.0.1:9465")``, for a local Prometheus."""
 
     def __init__(self, address: str) -> None:
         self._page = MetricsPage(address)

@@ -1,6 +1,6 @@
-"""Options of Flower's own strategies: for whoever puts a verified one where another stood, why not, or what instead.
+"""Options of Flower's own strategies, for whoever replaces one with a verified one: why not, or what to use instead.
 
-None is silently dropped: a server that believes it has momentum or weights would otherwise never learn that it has not.
+None is silently dropped: a server that believes it has momentum or weights would otherwise never learn the truth.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from typing import Any, Final
 from lrdp.errors import Unsupported
 
 _OPTIMISER: Final = (
-    "clients recompute the next model from this one and the sum, and a server's optimiser has a state that they have "
-    "not, so its step could not be told from a forgery; use momentum or Adam at the clients, which see noised "
-    "gradients only"
+    "clients recompute the next model from this one and the sum, and a server's optimiser has a state that they lack, "
+    "so its step could not be told from a forgery; use momentum or Adam at the clients, which see noised gradients only"
 )
 _WEIGHTS: Final = "updates count alike: weights would tell the size of each data set and let a client amplify itself"
 _CHOICE: Final = "Terms(choose=...) picks each round's participants among those present"
-_ROBUST: Final = "clients verify a sum, and a median or a selection is none"
+_ROBUST: Final = "clients verify a sum, and a median or a selection is not one"
 _MEASURING: Final = "Terms(metrics=...) asks for a noised count, and evaluate_fn evaluates on public data"
 _NAMES: Final = "the records have fixed names"
 _REASONS: Final = {

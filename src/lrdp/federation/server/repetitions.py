@@ -16,7 +16,7 @@ from lrdp.integrity import Roster
 from lrdp.ledger import Retries
 
 MOST_FAILURES: Final = 3
-"""So often a roster is tried, before those who left it unproved are left out."""
+"""How often a roster is tried before those who left it unproved are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,13 @@ class Repetitions:
         )
 
     def as_if_failed(self, roster: Roster) -> Repetitions:
-        """The same after one failure more, for which nobody is to blame: as a server finds it that died meanwhile."""
+        """The same after one more failure, for which nobody is to blame: as a server that died meanwhile finds it."""
         after = Repetitions(self._retries, self.shown())
         after.fail(roster, self._silent.get(roster, ()))
         return after
 
     def renew(self) -> None:
-        """Ask for other updates than before though no sum is out: somebody cannot show again what it made."""
+        """Ask for new updates although no sum is out: somebody cannot show again what it made."""
         self._fewest = 1 + max(self._renewals.values(), default=self._fewest)
 
     def publish(self, roster: Roster) -> None:
@@ -75,24 +75,24 @@ class Repetitions:
         return roster in self._renewals
 
     def allow(self, roster: Roster, invited: Roster) -> bool:
-        """Whether all would stand by a sum over ``roster``: one is repeated as a whole, and not met by chance."""
+        """Whether all would stand by a sum over ``roster``: one is repeated whole and on purpose, or not at all."""
         if self._retries is Retries.SMALLER_ROSTER:
             return True
         return roster == invited if self.published(invited) else not self.published(roster)
 
     def may_be(self, roster: Sequence[str], chosen: Sequence[str]) -> bool:
-        """Whether those who are left of ``chosen`` make a round: one whose sum is out is tried again as a whole."""
+        """Whether those left of ``chosen`` make a round: a roster whose sum is out is tried again as a whole."""
         left, whole = tuple(sorted(roster)), tuple(sorted(chosen))
         return left == whole or self._retries is Retries.SMALLER_ROSTER or not self.published(whole)
 
     def renewal(self, roster: Roster) -> int:
-        """Which updates of this round a roster is asked for: those it showed, or others than any that were shown."""
+        """Which updates of this round a roster is asked for: those it showed, or some that nobody has shown."""
         if self._retries is Retries.SMALLER_ROSTER:
             return 0
         return self._renewals.get(roster, max(self._fewest, 1 + max(self._renewals.values(), default=-1)))
 
     def again(self, present: Collection[str]) -> Roster | None:
-        """The last roster that can be tried again with those who are there, for nothing."""
+        """The last roster that can be tried again with those who are there, at no cost."""
         for roster in reversed(self._renewals):
             left = tuple(name for name in roster if self._stays(name, roster, present))
             if left == roster or (self._retries is Retries.SMALLER_ROSTER and left):
@@ -119,6 +119,6 @@ class Repetitions:
 
     @property
     def hopeless(self) -> set[str]:
-        """Those whom a roster waited for in vain so often that this round is made without them."""
+        """Those who kept a roster waiting so often that this round is made without them."""
         given_up = (names for roster, names in self._silent.items() if self._failures[roster] >= MOST_FAILURES)
         return set[str]().union(*given_up)

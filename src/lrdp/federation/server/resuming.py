@@ -25,7 +25,7 @@ IDENTITY_FILE: Final = "identity.pem"
 
 
 def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
-    """The session that was cut short in this folder, or else a new one from these parameters.
+    """The session that was cut short in this folder, otherwise a new one from these parameters.
 
     Without parameters the session of the folder goes on in any case, and one that was over has more rounds.
     """
@@ -38,7 +38,7 @@ def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
     layout = Layout.decode(hello.layout)
     if arrays is not None and Layout.of_arrays({name: array.numpy() for name, array in arrays.items()}) != layout:
         raise InvalidInput(
-            f"{terms.folder} holds an unfinished session of another model, of other names or shapes of parameters: "
+            f"{terms.folder} holds an unfinished session of another model, with other names or shapes of parameters: "
             f"name another folder for a new session; nothing was started."
         )
     return _taken_up(terms, state, hello, layout)
@@ -47,7 +47,7 @@ def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
 def _hello(state: SavedState, folder: Path) -> Hello:
     hello = read_message(Frame(state.hello))
     if not isinstance(hello, Hello):
-        raise InvalidInput(f"the state in {folder} does not say which session it is of: nothing was started.")
+        raise InvalidInput(f"the state in {folder} does not say which session it belongs to: nothing was started.")
     return hello
 
 
@@ -79,7 +79,7 @@ def _chronicle(archive: Archive, state: SavedState, idle: Idle, session: Session
     if len(kept) < state.written or (end.round, end.tip) != (idle.position.round, idle.position.tip):
         raise InvalidInput(
             f"{archive.receipts} and the state of the session do not lead to the same place, so one of them was "
-            f"restored or cut: restore both of one moment, or name another folder for a new session."
+            f"restored or cut: restore both from one moment, or name another folder for a new session."
         )
     return Chronicle(steps, state.places)
 

@@ -1,8 +1,8 @@
 """The exchanges of `exact` rounds between commitments and the sum: nobody's masked update leaves before all are bound.
 
-Whoever drops out before that costs the others nothing: they mask the same updates anew, for fewer. From the moment that
-masked updates are asked for, the roster counts as one whose sum was shown: it is tried again as a whole, or its updates
-are given up.
+Whoever drops out before that costs the others nothing: they mask the same updates again, for fewer. From the moment
+that masked updates are asked for, the roster counts as one whose sum was shown: it is tried again as a whole, or its
+updates are given up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOG: Final = logging.getLogger("lrdp.server")
 
 
 def dropped(coordinator: Coordinator) -> set[str]:
-    """Who is invited, and bound to nothing."""
+    """Those who are invited, and bound to nothing."""
     gathering = coordinator.state(Gathering)
     return set(gathering.train.invited) - {pledge.name for pledge in gathering.pledges}
 
@@ -45,7 +45,7 @@ def _asking(coordinator: Coordinator) -> Reveal:
     bound = replace(gathering, pledges=tuple(sorted(gathering.pledges, key=lambda pledge: pledge.name)))
     coordinator.gather(bound)
     coordinator.repetitions.publish(bound.train.invited)
-    coordinator.write_down()  # before anybody is asked: a server that forgot it might ask for the same updates in fewer
+    coordinator.write_down()  # before anybody is asked: a server that forgot might ask fewer for the same updates
     return Reveal(pledges=tuple(map(Wire(bound.idle.position).pledge, bound.pledges)))
 
 

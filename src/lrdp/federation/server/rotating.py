@@ -22,7 +22,7 @@ class Rotating:
         self._refused = ""
 
     def take_up(self) -> set[str]:
-        """Put in force, one after the other, whatever is due at this border; whose keys are gone with it."""
+        """Put in force, one after the other, whatever is due between these rounds; returns whose keys are gone."""
         gone = set[str]()
         while self._coordinator.between_rounds and (following := self._next()) is not None:
             before = self._coordinator.registry

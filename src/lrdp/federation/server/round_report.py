@@ -46,17 +46,17 @@ class RoundReport:
         return visible(" · ".join(parts))
 
     def as_json(self, **besides: str) -> str:
-        """One line of a log; a metric that is no number is null there."""
+        """One line of a log; a metric that is not finite is null there."""
         metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
         return json.dumps({**besides, **asdict(self), "metrics": metrics}, sort_keys=True, allow_nan=False)
 
 
 Observe = Callable[[RoundReport], None]
-"""Is told of each attempt, once it is over and on disk; of public values alone."""
+"""Is told of each attempt, once it is over and on disk, in public values alone."""
 
 
 def tell(observers: Sequence[Observe], report: RoundReport) -> None:
-    """All of them, each for itself: one that raises is logged, and neither the round nor the others know of it."""
+    """Tell all of them, each by itself: one that raises is logged, and affects neither the round nor the others."""
     for observe in observers:
         try:
             observe(report)

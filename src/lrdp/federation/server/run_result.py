@@ -18,7 +18,7 @@ from lrdp.federation.server.round_report import Observe, RoundReport, tell
 from lrdp.federation.server.terms import EvaluateFunction, Score, as_arrays, as_record
 
 REPLY_SECONDS: Final = 1800.0
-"""How long replies are waited for, unless ``timeout`` says otherwise: training takes its time."""
+"""How long to wait for replies, unless ``timeout`` says otherwise: training takes its time."""
 _FLOWER_LOG: Final = logging.getLogger("flwr")
 
 
@@ -39,7 +39,7 @@ class RunResult(Result):
 
 @dataclass(frozen=True)
 class Judge:
-    """Evaluates models by the server's own data, and keeps the best of those that were verified."""
+    """Evaluates models on the server's own data, and keeps the best of those that were verified."""
 
     coordinator: Coordinator
     evaluate: EvaluateFunction | None

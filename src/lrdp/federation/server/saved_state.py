@@ -1,7 +1,7 @@
 """What a server goes on from after its death: one file, written as a whole and last, with public values only.
 
 Everything else in the folder is written *before* the state that speaks of it: the model, then the state. A server that
-dies in between finds the state before, which is whole as well, and repeats at most one round. Receipts are added to
+dies in between finds the previous state, which is whole as well, and repeats at most one round. Receipts are added to
 their file once they have their quorum, so that file may be ahead of the state and is never behind it.
 """
 
@@ -95,7 +95,7 @@ class SavedState:
                 progress=_progress(record["progress"]),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise InvalidInput("it is no state of a server of this version") from None
+            raise InvalidInput("it is not a state of a server of this version") from None
 
 
 def _shown(record: Mapping[str, Any]) -> ShownSum:
@@ -107,7 +107,7 @@ def _progress(record: Mapping[str, Any]) -> Progress:
 
 
 def write_state(folder: Path, state: SavedState) -> None:
-    """Durable once it returns, in place of the state before."""
+    """Write it in place of the previous state; durable once this returns."""
     try:
         files.replace(folder / STATE_FILE, state.encode(), files.OWNER_ONLY)
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""What of a session a server saves: all that it goes on from, if it dies now."""
+"""What a server saves of a session: all that it goes on from, if it dies now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def saved(  # noqa: PLR0913 — all that a server goes on from
     progress: Progress,
     written: int,
 ) -> SavedState:
-    """``written`` steps lie in the history's file; a sum over ``shown`` may be out, and has failed for who goes on."""
+    """``written`` steps lie in the history's file; a sum over ``shown`` may be out, and is saved as one that failed."""
     if shown is not None:
         idle = replace(idle, attempt=idle.attempt + 1)
         repetitions = repetitions.as_if_failed(shown)

@@ -50,13 +50,13 @@ class RoundScheme(Protocol):
         """Raise InvalidInput, before anybody is greeted, where rounds would be too large."""
 
     def require_roster(self, point: FixedPoint, count: int) -> None:
-        """Raise InvalidInput, before anybody is asked, where so many were chosen that a round would be too large."""
+        """Raise InvalidInput, before anybody is asked, where a round of ``count`` would be too large."""
 
     def invitation(self, work: Contribute, keys: tuple[bytes, ...]) -> Contribute | Pledging:
         """What everybody invited is asked."""
 
     def taken(self, gathering: Gathering, answer: Contributed | Pledged, room: Room) -> tuple[Gathering, str]:
-        """The same with what came of it, and whose it was; raises NotVerified or InvalidInput where it cannot be."""
+        """The same with what an answer adds, and whose it is; raises NotVerified or InvalidInput where it cannot be."""
 
     def announcement(self, wire: Wire, said: Publish) -> Sum:
         """PUBLISH as it travels."""
@@ -85,7 +85,7 @@ class SketchRounds:
     def taken(self, gathering: Gathering, answer: Contributed | Pledged, room: Room) -> tuple[Gathering, str]:
         """Commitment and update at once."""
         if not isinstance(answer, Contributed):
-            raise InvalidInput("a commitment alone, where the update belongs with it.")
+            raise InvalidInput("a commitment alone, where the update must come with it.")
         position = gathering.idle.position
         values = unpack_values(answer.values or b"", position.session.parameters.point, room)
         update = Wire(position).read_update(answer.update, raw(values))
@@ -105,8 +105,8 @@ class ExactRounds:
     """The server sees the sum alone; everybody is sent everybody's masked update, so a round has a largest size.
 
     ``largest_roster`` is the most that ``Terms.choose`` will ever choose, all of the registry unless given: the size is
-    checked for so many when the session is opened, and a round of more is an error. One more exchange; whoever leaves
-    ends the attempt for all.
+    checked for that many when the session is opened, and a round of more is an error. It takes one more exchange;
+    whoever leaves ends the attempt for all.
     """
 
     largest_roster: int | None = None

@@ -21,14 +21,14 @@ from lrdp.screen import visible
 EXHAUSTED: Final = ("budget", "run-quota")
 """Whoever declines with one of these has nothing left for this run, and is not asked again."""
 UPDATE_SPENT: Final = Verdict.UPDATE_SPENT.value
-"""Whoever declines with it made an update in this round that it does not show again."""
+"""Whoever declines with this made an update in this round that it does not show again."""
 _LOG: Final = logging.getLogger("lrdp.server")
 Settle = Callable[[Coordinator, Courier, RoundReport], RoundReport]
 """What is done with the updates that were admitted; :func:`settled` is the honest way."""
 
 
 def gathered(coordinator: Coordinator, answers: Mapping[str, Answer]) -> RoundReport:
-    """Admit the updates among the answers; who declined, and what was not admissible, is noted."""
+    """Admit the updates among the answers; note who declined, and what was not admissible."""
     model, declined, staleness = coordinator.round, dict[str, str](), dict[str, int]()
     for name, answer in answers.items():
         try:
@@ -48,7 +48,7 @@ def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> 
     if coordinator.scheme.masks:
         report = _all_bound(coordinator, courier, report)
     if len(report.participants) < coordinator.least and UPDATE_SPENT in report.declined.values():
-        coordinator.repetitions.renew()  # somebody has lost its place, and would decline the same for good
+        coordinator.repetitions.renew()  # somebody has lost its place, and would decline the same order for good
     problem, liars = _unfit(coordinator, report), set[str]()
     if not problem and coordinator.scheme.masks:
         problem = revealed(coordinator, courier)
@@ -64,7 +64,7 @@ def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> 
 
 
 def _all_bound(coordinator: Coordinator, courier: Courier, report: RoundReport) -> RoundReport:
-    """Where somebody invited is bound to nothing, the others are invited without: nobody's update is out yet."""
+    """Where somebody invited is bound to nothing, the others are invited again without it: no update is out yet."""
     while dropped(coordinator) and not _unfit(coordinator, report):
         fewer = gathered(coordinator, courier.exchange(coordinator.invite(report.participants, coordinator.order)))
         report = replace(fewer, declined={**report.declined, **fewer.declined})
@@ -76,7 +76,7 @@ def _unfit(coordinator: Coordinator, report: RoundReport) -> str:
     if len(report.participants) < coordinator.least:
         return f"{len(report.participants)} updates, {coordinator.least} make a round"
     if not coordinator.publishable():
-        return "not the roster that was asked for again: another sum of its updates would show single ones"
+        return "not the roster that was asked again: another sum of its updates would show single ones"
     return ""
 
 

@@ -100,10 +100,10 @@ class VerifiedAverage(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFunction | None = None,
     ) -> RunResult:
-        """``num_rounds`` attempts at a round, and the last verified model; where a run was cut short, those left of it.
+        """``num_rounds`` attempts at a round, or those left of a run that was cut short; and the last verified model.
 
-        Without ``initial_arrays`` the session in the folder goes on, also where it was over. Where too few are left to
-        make a round, the run ends before with the last verified model, and the result says why.
+        Without ``initial_arrays`` the session in the folder goes on, even where it was over. Where too few are left to
+        make a round, the run ends early with the last verified model, and the result says why.
 
         Raises:
             NoVerifiedRound: if there is no verified round, and so no model.
@@ -205,7 +205,7 @@ class VerifiedAverage(Strategy):
         if not self._asked:
             run.coordinator.give_up()
             problem = (
-                f"too few can take part of those whom it needs ({run.coordinator.least} or more): nobody was charged"
+                f"too few of those whom it needs can take part ({run.coordinator.least} or more): nobody was charged"
             )
             return RoundReport(model=run.coordinator.round, declined=before, problem=problem)
         report = gathered(run.coordinator, run.courier.answers(self._asked, replies))

@@ -48,7 +48,7 @@ def everybody(_round: int, names: Sequence[str]) -> Sequence[str]:
 
 
 def accuracy_or_loss(metrics: MetricRecord) -> float | None:
-    """The accuracy if there is one, or else the loss, of which less is better; what is no number is no score."""
+    """The accuracy if there is one, otherwise minus the loss; what is not a finite number is not a score."""
     for name, sign in (("accuracy", 1.0), ("loss", -1.0)):
         value = metrics.get(name)
         if isinstance(value, int | float) and math.isfinite(value):
@@ -63,13 +63,13 @@ class Terms:
     ``folder`` may hold registries that follow ``registry``: the newest counts, and one that comes later is taken up
     between two rounds. ``choose`` picks a round's participants among those present. ``order`` is public; each client's
     policy has the last word. ``metrics`` are measured after each round by those who took part, noised and charged as
-    one step: only ``"correct"``, and only where the policy lists it. ``point`` is how updates are rounded, for a model
-    of so many coordinates. ``min_roster`` is the fewest that make a round, a majority of the registry unless given: a
+    one step: only ``"correct"``, and only where the policy lists it. ``point`` is how updates are rounded, by a model's
+    number of coordinates. ``min_roster`` is the fewest that make a round, a majority of the registry unless given: a
     client whose policy wants more declines as ``roster``. ``retries`` is what is tried when a participant leaves
     after the sum was published: the same roster again, waited for up to ``patience`` seconds, and then new updates of
     the others; or, where all policies allow it, the same updates of the others. ``arrival`` is how many seconds a round
     waits for enough clients to be there. ``folder`` holds the session, and a run that was cut short goes on in it: the
-    last model, the one that ``evaluate_fn`` gives the best ``score``, and those of ``keep_every`` so many rounds. An
+    last model, the one that ``evaluate_fn`` gives the best ``score``, and those of every ``keep_every``-th round. An
     ``average`` of the last models is written beside them when a run ends, and those that it is made of are kept.
     ``scheme`` is what the server sees of updates: each (``SketchRounds``), or their sum alone (``ExactRounds``, for
     small models); clients whose policies want the other decline as ``scheme``.
@@ -97,9 +97,9 @@ class Terms:
                 "exact rounds are tried again with the same roster alone: the sum over a part of it would show the "
                 "server the updates of the rest; leave out retries."
             )
-        limits.positive("arrival", self.arrival, "so many seconds clients are waited for")
+        limits.positive("arrival", self.arrival, "it is how long clients are waited for, in seconds")
         if self.keep_every is not None:
-            limits.whole("keep_every", self.keep_every, 1, "models of every so many rounds are kept")
+            limits.whole("keep_every", self.keep_every, 1, "a model is kept each time that many rounds are over")
         if self.average is not None:
             limits.made_by("average", self.average, Averaging)
 

@@ -1,7 +1,7 @@
-"""A round that failed as a file, for an auditor: what was published and signed, and one opened update at the most.
+"""A failed round as a file, for an auditor: what was published and signed, and at most one opened update.
 
-Safetensors: the aggregate and the opened update are its vectors, everything else is its metadata. Reading one runs no
-code of its author.
+Safetensors: the aggregate and the opened update are its vectors, everything else is its metadata. Reading a file runs
+no code of its author.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ def read_case(path: Path) -> FailedRound:
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
     except (SafetensorError, ValueError, KeyError) as problem:
-        raise InvalidInput(f"{path} is no case of a failed round, or is damaged: {problem}.") from None
+        raise InvalidInput(f"{path} is not a case of a failed round, or is damaged: {problem}.") from None
     return decode_failed(papers, vectors)

@@ -1,6 +1,6 @@
-"""Who signed a wrong tag? What is said after tags did not sum up, and never after they did.
+"""Who signed a wrong tag? What is said after tags did not add up, and never after they did.
 
-``Dispute``: these are all tags, and they do not sum up; whose is wrong? → ``Deposed``
+``Dispute``: these are all tags, and they do not add up; whose is wrong? → ``Deposed``
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from lrdp.federation.wire.forms import MessageForm
 
 @dataclass(frozen=True, kw_only=True)
 class Dispute:
-    """All tags of the attempt that failed, each signed: a client sees for itself that they do not sum up."""
+    """All tags of the attempt that failed, each signed: a client sees for itself that they do not add up."""
 
     tags: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deposed:
-    """One's tag without its mask, and the mask that each peer had a share in, signed."""
+    """One's tag without its masks, and the mask shared with each peer, signed."""
 
     word: bytes
 

@@ -1,4 +1,4 @@
-"""The border to Flower: frames as records and back. No array of the network is decoded by anything but this file."""
+"""The border to Flower: frames as records and back. Arrays from the network are decoded in this file alone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def answering(handle: Handle) -> ClientApp:
 
 
 class _Answering(ClientApp):
-    """Of whatever type a message is, the answer is a frame: Flower would send an exception's text to the server."""
+    """Whatever the type of a message, the answer is a frame: Flower would send an exception's text to the server."""
 
     def __init__(self, handle: Handle) -> None:
         super().__init__()

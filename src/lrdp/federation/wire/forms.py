@@ -14,7 +14,7 @@ Parts = Mapping[str, Part[bytes, Any]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CatchUp:
-    """What brings a client from where it stands to the round to come; ``heads`` of its ledger are handed back.
+    """What brings a client from where it stands to the coming round; ``heads`` of its ledger are handed back.
 
     ``tags`` end the round before for those who took part in it; ``receipts`` and ``model`` are for those who did not.
     Where a registry replaced another, it stands among the receipts, for everybody.

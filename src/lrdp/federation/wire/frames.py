@@ -29,13 +29,13 @@ class Frame:
 
 
 def admit(sizes: Sequence[int], most: int) -> None:
-    """Raise InvalidInput if a prefix, or the bodies after it, have more bytes than are decoded: ``most`` for bodies.
+    """Raise InvalidInput if the prefix, or all bodies together, have too many bytes to be decoded: ``most`` for bodies.
 
-    Called with the sizes that are announced, before anything is read or held, and with those of what is there.
+    Called with the announced sizes before anything is read or held, and with the actual sizes of what is there.
     """
     prefix, bodies = sizes[0], sum(sizes[1:])
     if prefix > MOST_PREFIX_BYTES or bodies > most:
         raise InvalidInput(
-            f"the message has a prefix of {prefix} bytes and {bodies} bytes of vectors, of {MOST_PREFIX_BYTES} and "
-            f"{most} at the most: it was not decoded."
+            f"the message has a prefix of {prefix} bytes and {bodies} bytes of vectors, and {MOST_PREFIX_BYTES} and "
+            f"{most} are the most: it was not decoded."
         )

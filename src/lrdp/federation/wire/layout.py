@@ -65,7 +65,7 @@ class Layout:
     def is_described_by(self, described: bytes) -> bool:
         """Whether a server's model is this one: the same names in the same order, with the same shapes.
 
-        peft's own state leaves out how an adapter is called, and a model's parameters name it: both are the same.
+        peft's own state leaves out the name of an adapter, and a model's parameters have it: both count as the same.
         """
         if len(described) >= len(self.described):  # peft's names are shorter
             return described == self.described
@@ -129,7 +129,7 @@ def unpack_values(body: Body, point: FixedPoint, room: Room | None = None) -> Wh
         raise InvalidInput(f"an update of {point.size} coordinates has {point.size * width} bytes, got {len(body)}.")
     values = (room or Room()).vector(point.size, SMALL)
     # Each coordinate is read as the upper bytes of four, of which the lower are the end of the one before it; the shift
-    # drops those and copies the sign. Before the first ones nothing lies, so they are read alone.
+    # drops those and copies the sign. There is nothing before the first ones, so they are read alone.
     others = SMALL.itemsize - width
     alone = min(point.size, -(-others // width))
     for at in range(alone):

@@ -22,9 +22,9 @@ from lrdp.federation.wire.frames import Body
 from lrdp.integrity import FixedPoint
 
 MOST_RELAYED_BYTES: Final = 512 << 20
-"""The vectors of one announcement: a client holds them in memory at once, beside its model and its records.
+"""The vectors of one announcement: a client holds them in memory at once, besides its model and its records.
 
-It is the VGG11 of the paper (9.2 million coordinates) among 13, a million among 133; 134 million go to nobody.
+That allows the paper's VGG11 (9.2 million coordinates) among 13, a million among 133, and 134 million for nobody.
 """
 
 
@@ -49,7 +49,7 @@ class Pledging:
 
 @dataclass(frozen=True, kw_only=True)
 class Pledged:
-    """A commitment to a masked update, which stays here until everybody invited has sent one; ledger's head."""
+    """A commitment to a masked update, which stays with the client until everybody invited is bound; ledger's head."""
 
     trained_from: int
     head: str
@@ -66,7 +66,7 @@ class Reveal:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Revealed:
-    """The masked update: noise to whoever has not all of them."""
+    """The masked update: noise to whoever does not have all of them."""
 
     update: bytes
     values: Body | None
@@ -104,7 +104,7 @@ def relayed_bytes(point: FixedPoint, count: int) -> int:
 
 
 def require_relayable(point: FixedPoint, count: int) -> None:
-    """Refuse a round of which an announcement would have more bytes than a client takes."""
+    """Refuse a round whose announcement would have more bytes than a client takes."""
     size = relayed_bytes(point, count)
     if size > MOST_RELAYED_BYTES:
         raise InvalidInput(

@@ -1,7 +1,7 @@
 """Prometheus' text on loopback: what a guard or a server shows of itself on this machine, and nowhere else.
 
-Every user of the machine can read it, so it has nothing that is not the owner's to show to them: budgets, counts and
-times. Whoever writes a page hands over its text; a reader is given that text, and reaches nothing else.
+Every user of the machine can read it, so it holds only what its owner may show them: budgets, counts and times. Whoever
+writes a page hands over its text; a reader is given that text, and reaches nothing else.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def exposition(families: Iterable[Family]) -> str:
 
 
 def _number(value: float) -> str:
-    """Whole, so that no rounding can mislead; a figure that is not known is on the side where it warns."""
+    """In full, so that no rounding can mislead; a figure that is not known is infinite, on the side where it warns."""
     if math.isnan(value) and isinstance(value, Figure):
         value = value.sign * math.inf
     return repr(float(value)) if math.isfinite(value) else format(float(value), "+").replace("inf", "Inf")
@@ -94,7 +94,7 @@ class MetricsPage:
             timeout = _PATIENCE_SECONDS
 
             def do_GET(self) -> None:
-                # A page of the web that had its own name point here would name itself, not this machine.
+                # A web page whose own domain was made to point here would send that name, not this machine's.
                 known = self.path == _PATH and _named_here(self.headers.get("Host", ""))
                 body = page.text.encode() if known else b""
                 self.send_response(200 if known else 404)
@@ -110,7 +110,7 @@ class MetricsPage:
                 """Nobody's log."""
 
         class Server(TCPServer):
-            """One reader at a time: whoever floods the page keeps others from it, and takes nothing of the process."""
+            """One reader at a time: whoever floods the page keeps others from it, and slows nothing else down."""
 
             address_family = AF_INET6 if ":" in host else AF_INET
             allow_reuse_address = True

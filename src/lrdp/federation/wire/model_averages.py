@@ -1,7 +1,7 @@
 """The average of some verified models: what it was made of stands in its file, so that anybody can make it again.
 
 It is a function of models that are public already, so it costs no privacy. No round leads to it, and no receipt names
-it: whoever doubts it proves each model that went in, and computes it anew, to the bit.
+it: whoever doubts it proves each model that went in, and computes it again, to the bit.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Averaging:
     def __post_init__(self) -> None:
         rounds = limits.whole("rounds", self.rounds, 1, "an average is of at least one model")
         if rounds > _MOST_ROUNDS:
-            raise InvalidInput(f"rounds must be at most {_MOST_ROUNDS}, got {rounds}: so many models would be kept.")
+            raise InvalidInput(f"rounds must be at most {_MOST_ROUNDS}, got {rounds}: that many models would be kept.")
         why = "older models weigh no more than newer ones"
         limits.keep(self, rounds=rounds, decay=limits.between("decay", self.decay, 1e-6, 1.0, why))
 
     def weights(self, count: int) -> list[float]:
-        """Of so many models, the oldest first; they add up to one."""
-        # by products alone, which every machine rounds alike: a power is not
+        """For ``count`` models, the oldest first; they add up to one."""
+        # by products alone, which every machine rounds alike: powers are not
         found = [1.0]
         for _ in range(count - 1):
             found.append(found[-1] * self.decay)
@@ -88,7 +88,7 @@ def _check_history(models: Sequence[KeptModel]) -> None:
     if not models:
         raise InvalidInput("there is no model to average: name the files of some rounds.")
     if len({(model.session, model.layout.described) for model in models}) > 1:
-        raise InvalidInput("the models are of more than one session, which were never one training: average one's.")
+        raise InvalidInput("the models are of more than one session, so of more than one training: average one's.")
     rounds = [model.round for model in models]
     if rounds != sorted(set(rounds)) or rounds[0] == 0:
         raise InvalidInput(

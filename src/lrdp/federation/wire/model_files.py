@@ -1,7 +1,7 @@
 """A model as a file: safetensors, and in its metadata where it stands in its session's history.
 
 Whoever has the file and the session's receipts can tell that clients verified this very model: its hash is in one of
-them. Reading one runs no code of its author.
+the receipts. Reading a file runs no code of its author.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AnyModel(Protocol):
 
     @property
     def words(self) -> Mapping[str, object]:
-        """Where it stands, for people."""
+        """Where it stands in the history, for people."""
 
     @property
     def marks(self) -> Mapping[str, str]:
@@ -58,7 +58,7 @@ class AnyModel(Protocol):
 
 
 class ModelPlace(NamedTuple):
-    """After which round of a history, up to which tip, which model stands; hashes in hexadecimal."""
+    """A model of a history: after which round, with which tip; hashes in hexadecimal."""
 
     round: int
     tip: str
@@ -125,7 +125,7 @@ def metadata_of(kept: AnyModel) -> dict[str, str]:
 
 
 def write_model(path: Path, kept: AnyModel) -> None:
-    """Durable, and whole under its name or not there."""
+    """Write it, durably, and whole under its name or not at all."""
     about = {"format": "pt", **metadata_of(kept)}
     try:
         files.replace(path, save(kept.layout.arrays(kept.vector), about), files.OWNER_ONLY)
@@ -171,7 +171,7 @@ def read_tensors(path: Path) -> ModelTensors:
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
     except (SafetensorError, ValueError, KeyError) as problem:
-        raise InvalidInput(f"{path} is no safetensors file, or is damaged: {problem}.") from None
+        raise InvalidInput(f"{path} is not a safetensors file, or is damaged: {problem}.") from None
     return tensors_from(path, arrays, about)
 
 
@@ -199,7 +199,7 @@ def _vector(arrays: Mapping[str, np.ndarray], layout: Layout, path: Path) -> Mod
 
 
 def _bytes(text: str) -> bytes:
-    """Of hexadecimal digits; none of what is not, which no layout is described by."""
+    """The bytes of hexadecimal digits; for any other text none, which describe no layout."""
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -207,7 +207,7 @@ def _bytes(text: str) -> bytes:
 
 
 def metadata(data: bytes) -> dict[str, str]:
-    """Of a file that safetensors itself has read: a header of JSON, after its length."""
+    """The metadata of a file that safetensors itself has read: a header of JSON, after its length."""
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     about = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length]).get("__metadata__") or {}
     return {str(name): str(value) for name, value in about.items()}

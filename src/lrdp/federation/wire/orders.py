@@ -14,7 +14,7 @@ _MOST_BYTES: Final = 4096
 _WHOLE: Final = ("steps", "batch_size", "renewal")
 _SCALES: Final = ("noise_multiplier", "clip_norm", "learning_rate")
 _LATER: Final = "normaliser"
-"""What an order has in its second form alone: without it, those who know the first one only are understood, too."""
+"""What only an order's second form has: one without it is written in the first form, which older clients know."""
 _FLOWERS: Final = {"lr": "learning_rate"}
 """What Flower's own apps call it."""
 
@@ -23,8 +23,8 @@ _FLOWERS: Final = {"lr": "learning_rate"}
 class Order:
     """What is left out is taken from each client's own policy and task; what is given may only be stricter.
 
-    ``renewal`` asks for another update in the same round, noised and charged anew: the one before was shown in a sum
-    that came to nothing. Every client divides its noised sums by ``normaliser``, in place of its own batch size.
+    ``renewal`` asks for another update in the same round, noised and charged again: the one before was shown in a sum
+    that was never proved. Every client divides its noised sums by ``normaliser``, in place of its own batch size.
     """
 
     steps: int | None = None

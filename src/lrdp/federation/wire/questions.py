@@ -11,8 +11,8 @@ An exchange is a question of the server and an answer of the client::
     Closing       these are all tags: is the sum proved?                 → Accepted
     CanYou        would you train as ordered?                            → Able
 
-and any question → Decline. What is said in `exact` rounds alone is in ``masked``, and after tags that do not sum up in
-``disputing``. The integrity protocol's own bytes travel inside as they are.
+and any question → Decline. What is said in `exact` rounds alone is in ``masked``, and what is said after tags that do
+not add up is in ``disputing``. The integrity protocol's own bytes travel inside as they are.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Accepted:
 
 @dataclass(frozen=True, kw_only=True)
 class Decline:
-    """A constant, never a sentence, which may be about the data; a round that the question ended is accepted still."""
+    """A constant, never a sentence, which could tell about the data; a round that the question ended stays accepted."""
 
     code: str
     accept: bytes = b""
@@ -250,19 +250,19 @@ def read_message(given: Frame) -> Question | Answer:
         word, values = _PREFIXES.decode(given.prefix)
     except Malformed as problem:
         raise InvalidInput(
-            f"the bytes are no message of {LABEL.decode()}, but damaged, or of other software or another version: "
+            f"the bytes are not a message of {LABEL.decode()}: damaged, or of other software or another version: "
             f"{problem}"
         ) from None
     kind, large = _FORMS[word].kind, _FORMS[word].large
     if len(given.bodies) > len(large):
-        raise InvalidInput(f"a message {word.decode()} has {len(large)} vectors at the most, got {len(given.bodies)}.")
+        raise InvalidInput(f"a message {word.decode()} has at most {len(large)} vectors, got {len(given.bodies)}.")
     values |= dict(zip(large, (*given.bodies, *[None] * len(large)), strict=False))
     message: Question | Answer = kind(**dict(_gathered(values)))
     return message
 
 
 def _gathered(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """By field; what belongs to ``since`` is one value."""
+    """The values by field; what belongs to ``since`` is one value."""
     since = {path.removeprefix("since."): value for path, value in values.items() if path.startswith("since.")}
     yield from ((path, value) for path, value in values.items() if "." not in path)
     if since:

@@ -1,4 +1,4 @@
-"""Is what this room stands on installed, and new enough?"""
+"""Whether what this room is built on is installed, and new enough."""
 
 from __future__ import annotations
 

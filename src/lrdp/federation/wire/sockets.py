@@ -38,13 +38,13 @@ def receive(connection: socket.socket, most: int, seconds: float) -> Frame:
     """Read a frame with at most ``most`` bytes of vectors, within ``seconds`` in all.
 
     Raises:
-        InvalidInput: for other bytes, and for more of them, before any of a part is read or held.
+        InvalidInput: for bytes that are not a frame, and for too many of them, before any part is read or held.
         OSError: if the peer breaks off, or takes too long.
     """
     deadline = time.monotonic() + seconds
     *magic, count = _exactly(connection, len(_MAGIC) + 1, deadline)
     if bytes(magic) != _MAGIC or not 1 <= count <= 1 + MOST_BODIES:
-        raise InvalidInput("the bytes are no frame: other software, or another version of it.")
+        raise InvalidInput("the bytes are not a frame: they come from other software, or another version of it.")
     sizes = struct.unpack(f">{count}Q", _exactly(connection, 8 * count, deadline))
     admit(sizes, most)
     prefix, *bodies = [_exactly(connection, size, deadline) for size in sizes]
@@ -61,7 +61,7 @@ def _exactly(connection: socket.socket, size: int, deadline: float) -> memoryvie
         with memoryview(buffer)[filled:] as room:
             received = connection.recv_into(room)
         if not received:
-            raise ConnectionResetError(errno.ECONNRESET, "the peer closed the connection before its frame was over")
+            raise ConnectionResetError(errno.ECONNRESET, "the peer closed the connection before its frame was complete")
         filled += received
     return memoryview(buffer).toreadonly()
 
@@ -80,11 +80,11 @@ def connected(path: str, seconds: float) -> socket.socket:
 
 @contextmanager
 def listening(path: Path, group: str | None = None) -> Iterator[socket.socket]:
-    """A socket at ``path`` for its owner alone, or for a group too; it goes when the block ends."""
+    """A socket at ``path`` for its owner alone, or for a group too; it is removed when the block ends."""
     number = _group_number(group)
     _make_way(path)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
-        # Born for the owner alone: there is no moment at which others could connect.
+        # Made for the owner alone: there is no moment at which others could connect.
         umask = os.umask(0o177)
         try:
             listener.bind(os.fspath(path))
@@ -123,7 +123,7 @@ def _make_way(path: Path) -> None:
     except OSError as problem:
         raise InvalidInput(f"no socket can be made at {path}: {problem.strerror}.") from None
     if not stat.S_ISSOCK(there.st_mode):
-        raise InvalidInput(f"{path} is there already and is no socket: it is not touched; choose another path.")
+        raise InvalidInput(f"{path} is there already and is not a socket: it is not touched; choose another path.")
     try:
         connected(os.fspath(path), _PROBE_SECONDS).close()
     except (ConnectionRefusedError, FileNotFoundError):
@@ -147,7 +147,7 @@ def _share(path: Path, group: int | None) -> None:
 
 
 def _remove(path: Path, made: os.stat_result) -> None:
-    """Unless another guard took the place meanwhile."""
+    """Remove the socket, unless another guard has taken its place meanwhile."""
     try:
         found = path.lstat()
     except OSError:
