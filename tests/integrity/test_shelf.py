@@ -94,3 +94,10 @@ def test_a_folder_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="cannot be written"):
         RegistryShelf(tmp_path / "file" / "server").put(FIRST)
+
+
+def test_a_file_that_is_no_registry_is_named(shelf: RegistryShelf) -> None:
+    shelf.path(3).write_text("{}", encoding="ascii")
+    for read in (shelf.last, lambda: shelf.after(SECOND), lambda: shelf.newest(FIRST)):
+        with pytest.raises(NotVerified, match=r"registry-00003\.json is no registry"):
+            read()

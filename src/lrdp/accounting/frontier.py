@@ -228,7 +228,7 @@ def kept(candidates: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
     """
     found = tuple(candidate for candidate in candidates if candidate is not None)
     if not found:
-        raise OutOfReach("no step keeps this budget over so many passes: take fewer, or a larger epsilon or delta.")
+        raise OutOfReach("no step keeps this budget over this many passes: take fewer, or a larger epsilon or delta.")
     return found
 
 

@@ -32,7 +32,7 @@ class RegistryShelf:
             self._folder.mkdir(parents=True, exist_ok=True)
             files.write_new(path, (json.dumps(registry_record(registry), indent=1) + "\n").encode(), files.PUBLIC)
         except FileExistsError:
-            if read_registry(self._text(path)) != registry:
+            if self._read(path) != registry:
                 raise InvalidInput(
                     f"{path} holds another registry of version {registry.version}: clients follow one per version, so "
                     f"nothing was written."
@@ -43,7 +43,7 @@ class RegistryShelf:
     def after(self, registry: Registry) -> Registry | None:
         """The one that replaces it, if it is here; raises NotVerified or InvalidInput if what is here does not."""
         path = self.path(registry.version + 1)
-        return verify_successor(registry, read_registry(self._text(path))) if path.exists() else None
+        return verify_successor(registry, self._read(path)) if path.exists() else None
 
     def newest(self, registry: Registry) -> Registry:
         """The last one that is reached from it."""
@@ -54,7 +54,7 @@ class RegistryShelf:
     def before(self, registry: Registry) -> tuple[Registry, ...]:
         """Those that led to it, from the oldest that is here."""
         path = self.path(registry.version - 1)
-        previous = read_registry(self._text(path)) if path.exists() else None
+        previous = self._read(path) if path.exists() else None
         if previous is None or previous.digest != registry.previous:
             return ()
         return (*self.before(previous), previous)
@@ -71,12 +71,12 @@ class RegistryShelf:
             raise InvalidInput(
                 f"{self._folder} holds no registry: it is not the folder of a server that has opened a session."
             )
-        return read_registry(self._text(paths[-1]))
+        return self._read(paths[-1])
 
-    def _text(self, path: Path) -> str:
+    def _read(self, path: Path) -> Registry:
         try:
-            return files.read(path, MOST_CARD_CHARACTERS).decode("ascii", "replace")
+            return read_registry(files.read(path, MOST_CARD_CHARACTERS).decode("ascii", "replace"))
         except OSError as problem:
             raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
         except NotVerified as problem:
-            raise InvalidInput(f"{path} is no registry: {problem}") from None
+            raise NotVerified(f"{path} is no registry: {problem}", problem.verdict) from None

@@ -81,13 +81,14 @@ def _gain(frontier: BatchFrontier) -> str:
     times = f"{AtMost(1 / share):.2f} times the noise in {AtMost(_time(small) / _time(best)):.2f} times the rows"
     if share > _LITTLE:
         return (
-            f" There is next to nothing to gain from larger batches at so many passes: batches of {size} have {times}."
+            f" There is next to nothing to gain from larger batches at this many passes: batches of {size} have "
+            f"{times}."
         )
     text = f" Batches of {size} would have {times}."
     if near.mechanism.normaliser * _FAR_BELOW <= best.mechanism.normaliser:
         text += (
             f" Beyond batches of {near.mechanism.normaliser} ({near.steps} steps) there is at most a tenth to gain: "
-            f"at so many passes larger ones save more time than noise."
+            f"at this many passes larger ones save more time than noise."
         )
     return text
 

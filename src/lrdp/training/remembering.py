@@ -23,7 +23,8 @@ _EXTREMES = (1e6, torch.nan)  # what a running maximum keeps, and what any stati
 _NOTHING = 1e-4  # of the whole gradient, times what is close: zero but for rounding, as for an attention's key bias
 _REMEMBERS = (
     "the same records have a different {what} in a later pass: the model or the loss keeps something of the records "
-    "before them, or draws random numbers of its own; make every pass start anew, and draw from torch's generators."
+    "before them, or draws random numbers of its own; make every pass start from the same state, and "
+    "draw from torch's generators."
 )
 
 

@@ -1,4 +1,4 @@
-"""Which records a step reads: drawn anew in every step, from private randomness, as the accountant assumes.
+"""Which records a step reads: drawn again in every step, from private randomness, as the accountant assumes.
 
 A sampler reads the mechanism the accountant reads. It takes the number of records, never a data loader: a loader that
 shuffles is another mechanism with another ε.

@@ -36,7 +36,7 @@ def depends_on_size(engine: Engine, batch: Any, rows: int) -> str:
         turns = range(max(1, _CROWD // rows))
         if not all(_apart(engine, many, rows, _PUBLIC_SEED + turn) for turn in turns):
             return f"what is computed for one of {rows} examples depends on the others beside it, though not for {_FEW}"
-    except Exception as problem:  # noqa: BLE001 - whatever a model does with so many
+    except Exception as problem:  # noqa: BLE001 - whatever a model does with this many rows
         return why_not(problem)
     return ""
 

@@ -1,4 +1,4 @@
-"""A batch drawn anew in every step."""
+"""A new batch drawn in every step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lrdp.errors import InvalidInput, Unsupported
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian(SizedGaussian):
-    """A batch drawn anew in every step, independently of all others."""
+    """A new batch drawn in every step, independently of all others."""
 
     numbers: ClassVar[Mapping[str, type[int] | type[float]]] = {**SizedGaussian.numbers, "batch_size": int}
     batch_size: int
