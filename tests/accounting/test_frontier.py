@@ -195,7 +195,9 @@ def test_at_few_passes_the_words_say_what_small_batches_would_cost() -> None:
 
 
 def test_at_many_passes_the_words_say_that_there_is_nothing_to_gain() -> None:
-    assert "next to nothing to gain from larger batches at this many passes" in reason(found(aimed(5000, 256, rows=128)))
+    assert "next to nothing to gain from larger batches at this many passes" in reason(
+        found(aimed(5000, 256, rows=128))
+    )
     near = reason(found(aimed(5000, 256)))
     assert "Beyond batches of 128 (10000 steps) there is at most a tenth to gain" in near
 
