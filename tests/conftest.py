@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.testing
 from hypothesis import is_hypothesis_test, settings
 
 # Workers share the cores: with two threads each, torch's spend half of their time waiting for one another.
@@ -17,6 +18,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("search", deadline=None)
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable" if os.environ.get("CI") == "true" else "search")
+
+# To build the commands of an app takes longer than to run most of them: once for each app, and not for each line.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 TESTS = Path(__file__).parent
 TRACED = (
