@@ -20,7 +20,7 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, print_b
 settings.load_profile("repeatable" if os.environ.get("CI") == "true" else "search")
 
 # To build the commands of an app takes longer than to run most of them: once for each app, and not for each line.
-typer.testing._get_command = cache(typer.testing._get_command)
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 TESTS = Path(__file__).parent
 TRACED = (
