@@ -2,9 +2,12 @@
 
 import os
 from collections import Counter
+from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.testing
 from hypothesis import is_hypothesis_test, settings
 
 # Workers share the cores: with two threads each, torch's spend half of their time waiting for one another.
@@ -15,6 +18,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("search", deadline=None)
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable" if os.environ.get("CI") == "true" else "search")
+
+# To build the commands of an app takes longer than to run most of them: once for each app, and not for each line.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 TESTS = Path(__file__).parent
 TRACED = (
@@ -58,10 +64,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         test = item.nodeid.partition("[")[0]
         seen[test] += 1
-        again = seen[test] > CASES and _in(item, FORMULAS)
-        if not _in(item, TRACED) or again or is_hypothesis_test(getattr(item, "function", None)):
+        again = seen[test] > CASES and _in(item.path, FORMULAS)
+        if not _in(item.path, TRACED) or again or is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker("no_cover")
 
 
-def _in(item: pytest.Item, suites: tuple[str, ...]) -> bool:
-    return any(item.path.is_relative_to(TESTS / suite) for suite in suites)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """The tracer stops for what such a test is given, too: by itself it would stop for the test alone."""
+    measuring = getattr(item.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    if measuring is None or item.get_closest_marker("no_cover") is None:
+        return (yield)
+    measuring.pause()
+    try:
+        return (yield)
+    finally:
+        measuring.resume()
+
+
+@cache
+def _in(path: Path, suites: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(TESTS / suite) for suite in suites)

@@ -16,8 +16,9 @@ Function = ast.FunctionDef
 Fault = Callable[[Function], bool]
 
 
-def functions(tree: ast.AST) -> list[Function]:
-    return [node for node in ast.walk(tree) if isinstance(node, Function)]
+@cache
+def functions(tree: ast.AST) -> tuple[Function, ...]:
+    return tuple(node for node in ast.walk(tree) if isinstance(node, Function))
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Final
 
 import typer
@@ -77,7 +78,13 @@ def main() -> None:
 
 def _spoken() -> int:
     with streams():
-        return _ended(lambda: app(standalone_mode=False))
+        return _ended(lambda: _commands()(standalone_mode=False))
+
+
+@cache
+def _commands() -> Any:
+    """Built once in a process: reading what all commands take takes longer than most of them."""
+    return typer.main.get_command(app)
 
 
 def _ended(act: Callable[[], Any]) -> int:

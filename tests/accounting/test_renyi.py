@@ -1,6 +1,6 @@
 """The exact Rényi divergence against mpmath: never below it, at most 1e-6 above, never NaN, at 10,240 points.
 
-All corners and a fifth of the others are tried always, the rest by the slow tests.
+All corners and an eleventh of the others are tried always, the rest by the slow tests.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .given import ADD_REMOVE, Bare
 
 Point = tuple[float, float, float]
 
-BLOCKS, POINTS_PER_BLOCK = 20, 512
-DESIGN = points(BLOCKS * POINTS_PER_BLOCK)
+DESIGN = points(10_240)
 CORNERS, SPREAD = DESIGN[:45], DESIGN[45::33]
-QUICK = BLOCKS // 10
+BLOCKS, FEWER_BLOCKS = 11, 5
+"""Odd numbers: integer and fractional orders alternate in the design, and so they do in every block."""
 TIGHTNESS = 1e-6
 
 
@@ -43,7 +43,7 @@ def replaced_divergence(point: Point) -> float:
 
 def sampled_truth(point: Point) -> mpf:
     q, sigma, order = point
-    return subsampled_gaussian(q, sigma / 2, order, 60)
+    return subsampled_gaussian(q, sigma / 2, order)
 
 
 def replaced_truth(point: Point) -> mpf:
@@ -52,9 +52,17 @@ def replaced_truth(point: Point) -> mpf:
 
 
 def faults(ours: Callable[[Point], float], truth: Callable[[Point], mpf], design: list[Point]) -> list[Point]:
-    """The points at which ours is not a number, or below the truth, or more than 1e-6 above it."""
+    """The points at which ours is not a number, or below the truth, or more than 1e-6 above it.
+
+    Ours has 16 digits: a truth of 25 is on the right side of it.
+    """
     with mp.workdps(70):
         return [at for at in design if not (least := truth(at)) <= mpf(ours(at)) <= least * (1 + mpf(TIGHTNESS))]
+
+
+def first_of(blocks: int) -> list[Any]:
+    """All of them, of which the first is quick and the others are slow: each has points of the whole range."""
+    return [0, *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, blocks))]
 
 
 def test_the_design_has_ten_thousand_points() -> None:
@@ -62,9 +70,7 @@ def test_the_design_has_ten_thousand_points() -> None:
 
 
 @pytest.mark.no_cover  # a tracer doubles the oracle's time, and other tests reach all of ours
-@pytest.mark.parametrize(
-    "block", [*range(QUICK), *(pytest.param(block, marks=pytest.mark.slow) for block in range(QUICK, BLOCKS))]
-)
+@pytest.mark.parametrize("block", first_of(BLOCKS))
 def test_the_exact_divergence_is_never_below_the_truth_and_hardly_above(block: int) -> None:
     assert faults(sampled_divergence, sampled_truth, DESIGN[45:][block::BLOCKS]) == []
 
@@ -75,9 +81,14 @@ def test_the_exact_divergence_is_never_below_the_truth_and_hardly_above_at_the_c
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", first_of(FEWER_BLOCKS))
 def test_the_replace_one_divergence_is_never_below_the_truth_and_hardly_above(block: int) -> None:
-    assert faults(replaced_divergence, replaced_truth, (CORNERS + SPREAD)[block::6]) == []
+    assert faults(replaced_divergence, replaced_truth, SPREAD[block::FEWER_BLOCKS]) == []
+
+
+@pytest.mark.no_cover
+def test_the_replace_one_divergence_is_never_below_the_truth_and_hardly_above_at_the_corners() -> None:
+    assert faults(replaced_divergence, replaced_truth, CORNERS) == []
 
 
 @pytest.mark.parametrize("factor", [1 - 1e-8, 1 + 2e-6, float("nan"), float("inf")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import typer
@@ -55,8 +56,14 @@ def problem_of(words: list[str], *, whole: bool) -> str | None:
     return None
 
 
+@cache
+def commands() -> Any:
+    """The whole app: to build it takes longer than to ask it."""
+    return typer.main.get_command(app)
+
+
 def _found(words: list[str]) -> tuple[Any, list[str]]:
-    command, rest = typer.main.get_command(app), list(words)
+    command, rest = commands(), list(words)
     while rest and hasattr(command, "commands"):
         if rest[0].startswith("-") or not rest[0].isascii():
             break

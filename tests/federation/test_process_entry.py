@@ -13,7 +13,7 @@ from lrdp.federation.client import local_task
 from lrdp.federation.client.local_task import Workbench, prepare_process
 from lrdp.training import Execution
 
-from .worlds import records, world
+from .worlds import records, reopened, world
 
 SOURCE = Path(errors.__file__).parent
 OF_THE_PROCESS = {
@@ -135,7 +135,8 @@ def test_a_workbench_asks_nothing_of_the_process_and_an_entry_does(said):
 
 
 def test_an_app_asks_with_its_first_message(tmp_path, said):
-    place = world(tmp_path, 3)
+    world(tmp_path, 3)
+    place = reopened(tmp_path, 3)
     assert said == []
     place.run(1)
     assert said == ["keep"] * 3, "once for each client that lives in this process"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Message
 
-from federation.worlds import TRAINING, World, hospitals, initial, model, records, sampled, world
+from federation.worlds import TRAINING, World, hospitals, initial, model, records, reopened, sampled, world
 from lrdp.accounting import Budget, Mechanism, RenyiAccountant, SampledGaussian, Training
 from lrdp.errors import InvalidInput, NoVerifiedRound
 from lrdp.federation import Order
@@ -407,7 +407,8 @@ def test_each_client_checks_its_gradients_once_and_on_weights_of_its_own(
         return genuine(exact, task, *given)
 
     monkeypatch.setattr(verification, "_why_inexact", watched)
-    here = world(tmp_path, 3)
+    world(tmp_path, 3)
+    here = reopened(tmp_path, 3)
     here.run(rounds=3)
     assert [report.verified for report in here.reports] == [True] * 3
     sent = torch.cat([torch.from_numpy(value).flatten() for value in initial().to_numpy_ndarrays()])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Context
+from flwr.clientapp import ClientApp
 from torch import nn
 
 from lrdp.accounting import Budget, Training
+from lrdp.errors import LrdpError
 from lrdp.federation import (
     CommonRules,
     Consortium,
@@ -25,8 +28,13 @@ from lrdp.federation import (
     found,
     private_client_app,
 )
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.local_task import LocalTask, Workbench
+from lrdp.federation.client.participant import Participant
 from lrdp.federation.local.in_process import Alter
 from lrdp.federation.server.terms import Choose
+from lrdp.federation.wire.flower import answering
+from lrdp.federation.wire.frames import Frame
 from lrdp.integrity.history import Audit, audit
 from lrdp.ledger import Books, Scheme
 from lrdp.training import CrossEntropy, TensorRecords
@@ -107,11 +115,14 @@ def world(
     min_roster: int | None = None,
     scheme: Scheme = Scheme.SKETCH,
 ) -> World:
-    """``count`` hospitals, all present; ``before`` and ``after`` may alter or lose messages."""
+    """``count`` hospitals, all present; ``before`` and ``after`` may alter or lose messages.
+
+    They have trained before, in other worlds of this process: `reopened` makes clients that have not.
+    """
     names = hospitals(count)
     given = {**dict.fromkeys(names, TRAINING), **(trainings or {})}
-    found(folder / "consortium", given, min_roster=min_roster, rules=CommonRules(scheme=scheme))
-    return reopened(folder, count, before=before, after=after)
+    consortium = found(folder / "consortium", given, min_roster=min_roster, rules=CommonRules(scheme=scheme))
+    return _populated(consortium, practised(consortium), count, before, after)
 
 
 def reopened(folder: Path, count: int, *, before: Alter | None = None, after: Alter | None = None) -> World:
@@ -121,8 +132,41 @@ def reopened(folder: Path, count: int, *, before: Alter | None = None, after: Al
         policy=str(consortium.folder / "clients" / "hospital-{partition-id}" / "policy.toml"),
         model=model,
         dataset=records,
-        loss=CrossEntropy(classes=2),
+        loss=TASK.loss,
     )
+    return _populated(consortium, app, count, before, after)
+
+
+TASK = LocalTask(model=model, dataset=records, loss=CrossEntropy(classes=2))
+
+
+@cache
+def _bench(number: int, *_stated: Any) -> Workbench:
+    """One for all worlds: the check of a model takes longer than all else that most of them do."""
+    return Workbench(TASK, {"partition-id": number})
+
+
+def practised(consortium: Consortium) -> ClientApp:
+    """As a private app, of clients whose model was checked when they trained in another world like this one."""
+
+    @cache
+    def participant(number: int) -> Participant:
+        home = ClientHome(folder=consortium.client(f"hospital-{number}").folder)
+        try:
+            rule, identity = home.policy().mechanism.costliest, home.policy().identity
+        except LrdpError:
+            return Participant(home, Workbench(TASK, {"partition-id": number}))
+        # What a bench remembers of a policy, and holds it to: another is another client's.
+        stated = rule.name, rule.dataset_size, identity.clipped, identity.max_rows_per_unit
+        return Participant(home, _bench(number, *stated))
+
+    def handle(given: Frame, context: Context) -> Frame:
+        return participant(int(context.node_config["partition-id"])).handle(given)
+
+    return answering(handle)
+
+
+def _populated(consortium: Consortium, app: ClientApp, count: int, before: Alter | None, after: Alter | None) -> World:
     hooks = {name: hook for name, hook in (("before", before), ("after", after)) if hook is not None}
     nodes = {1 + number: Node(app, {"partition-id": number}) for number in range(count)}
     return World(consortium=consortium, names=hospitals(count), grid=InProcessGrid(nodes, **hooks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lrdp.accounting import (
@@ -170,9 +171,16 @@ def draft(
     holder: Holder, training: Training, peers: PeersRule = NOBODY, recipe: PolicyRecipe = RECOMMENDED
 ) -> PolicyDraft:
     """A policy that keeps the training's budget exactly, by the step of a kind with the least noise on the mean."""
+    return PolicyDraft(
+        holder=holder, training=training, step=_quietest(recipe, training), counting=recipe.counting, peers=peers
+    )
+
+
+@lru_cache(maxsize=64)
+def _quietest(recipe: PolicyRecipe, training: Training) -> SizedGaussian:
+    """One calibration, of a second or so, serves everybody who trains alike."""
     accountant = _ACCOUNTANTS[recipe.counting](adjacency=Adjacency.ADD_REMOVE)
-    step = PlanRecipe(recipe.kind, accountant).calibrated(training).mechanism
-    return PolicyDraft(holder=holder, training=training, step=step, counting=recipe.counting, peers=peers)
+    return PlanRecipe(recipe.kind, accountant).calibrated(training).mechanism
 
 
 _ACCOUNTANTS: Final = {BudgetCounting.RENYI: RenyiAccountant, BudgetCounting.RESERVED: PldAccountant}
