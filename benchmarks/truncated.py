@@ -3,6 +3,7 @@
 The law that settings are drawn by stands in ``drawn``: nobody picks them, and the only ones that are turned away are
 those whose ε is below 10⁻⁴ or above 12, for the time that the peer takes there. Ours holds for every data set of at
 most n records, dp-accounting's for n alone; where ours is above, the peer is asked for the smaller sizes as well.
+What ``--out`` has already is not asked again, so a run that was stopped goes on.
 Run: make bench-truncated ARGS="--out docs/results/truncated.json"
 """
 
@@ -11,9 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,7 +103,9 @@ def summary(rows: list[dict[str, Any]], refused: int) -> dict[str, Any]:
         "settings": len(rows),
         "turned_away": refused,
         "above": int((ratios > 1 + CUT).sum()),
-        "above_at_every_size": sum(row["ours"] > (1 + CUT) * row.get("theirs_at_the_worst_size", math.inf) for row in rows),
+        "above_at_every_size": sum(
+            row["ours"] > (1 + CUT) * row.get("theirs_at_the_worst_size", math.inf) for row in rows
+        ),
         "largest_ratio": float(ratios.max()),
         "median_ratio": float(np.median(ratios)),
         "least_ratio": float(ratios.min()),
@@ -114,21 +116,27 @@ def summary(rows: list[dict[str, Any]], refused: int) -> dict[str, Any]:
     }
 
 
+def stored(path: Path) -> dict[Setting, dict[str, Any]]:
+    """The rows that are there already, by their settings."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return {Setting(**{each.name: row[each.name] for each in fields(Setting)}): row for row in rows}
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("--settings", type=int, default=240)
     asked.add_argument("--out", type=Path, default=Path("build/truncated.json"))
     given = asked.parse_args()
-    rows: list[dict[str, Any]] = []
-    refused: list[Setting] = []
-    began = time.perf_counter()
-    for setting in settings(given.settings, refused):
-        rows.append(compared(setting))
-        print(json.dumps(rows[-1]), flush=True)
-    found = {"made": surroundings(), "seed": SEED, "delta": DELTA, "summary": summary(rows, len(refused)), "rows": rows}
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found["summary"]), f"{time.perf_counter() - began:.0f} s")
+    known, rows, refused = stored(given.out), list[dict[str, Any]](), list[Setting]()
+    about = {"made": surroundings(), "seed": SEED, "delta": DELTA}
+    for setting in settings(given.settings, refused):
+        rows.append(known.get(setting) or compared(setting))
+        if setting not in known:
+            print(json.dumps(rows[-1]), flush=True)
+            found = {**about, "summary": summary(rows, len(refused)), "rows": rows}
+            given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(summary(rows, len(refused))))
 
 
 if __name__ == "__main__":

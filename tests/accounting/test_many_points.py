@@ -116,7 +116,9 @@ class Group(NamedTuple):
 def drawn_rows(count: int, size: int, batch: int) -> list[Fraction]:
     """The chances that so many of the person's rows are in a batch of fixed size: hypergeometric."""
     ways = math.comb(size, batch)
-    return [Fraction(math.comb(count, j) * math.comb(size - count, batch - j), ways) for j in range(min(count, batch) + 1)]
+    return [
+        Fraction(math.comb(count, j) * math.comb(size - count, batch - j), ways) for j in range(min(count, batch) + 1)
+    ]
 
 
 def in_fixed_batches(chance: Chance) -> Group:

@@ -51,7 +51,9 @@ def trained(place: World, first: nn.Module | None = None) -> None:
 def all_paid_the_same(place: World) -> bool:
     found = [charged(place, name) for name in place.names]
     steps, guaranteed, _ = found[0]
-    return sum(steps.values()) == 2 * TRAINING.local_steps and guaranteed.epsilon > 0 and found == found[:1] * len(found)
+    return (
+        sum(steps.values()) == 2 * TRAINING.local_steps and guaranteed.epsilon > 0 and found == found[:1] * len(found)
+    )
 
 
 class Backbone(nn.Module):
