@@ -1,7 +1,7 @@
 """What each thing that is said to help private training does at equal ε: an ablation on linear heads, by paired seeds.
 
 Every line is compared with the plain one of its task: truncated Poisson, SGD, flat clipping, the last model. Learning
-rates are chosen for each line among six or seven, the same for all lines of a task but for the optimiser's own scale,
+rates are chosen for each line among six to eight, the same for all lines of a task but for the optimiser's own scale,
 on validation data and by three seeds that are not among those it is judged by. Rows that ``--out`` has already are not
 run again. Run: python benchmarks/accuracy.py --data-dir data --features build/features --out docs/results/accuracy.json
 """

@@ -147,7 +147,7 @@ def tasks(places: Places) -> dict[str, Task]:
     pixels: dict[str, Any] = {"classes": 10, "rates": _rates(0.3, 6, 3), "adam_rates": _rates(0.003, 6, 3)}
     wide: dict[str, Any] = {"adam_rates": _rates(0.01, 6, 3)}
     few = partial(Task, classes=2, share=0.5, rounds=20, local_steps=1, reach=1.5)
-    hospitals: dict[str, Any] = {"rates": _rates(0.0063, 7, 4), "adam_rates": _rates(0.0003, 7, 3)}
+    hospitals: dict[str, Any] = {"rates": _rates(0.025, 8, 4), "adam_rates": _rates(0.0003, 7, 3)}
     return {
         "heart": few(
             title="heart disease, 4 hospitals", made=partial(_patients, places, "heart", "hospital"), **hospitals

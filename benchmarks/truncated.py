@@ -3,7 +3,8 @@
 The law that settings are drawn by stands in ``drawn``: nobody picks them, and the only ones that are turned away are
 those whose ε is below 10⁻⁴ or above 12, for the time that the peer takes there. Ours holds for every data set of at
 most n records, dp-accounting's for n alone; where ours is above, the peer is asked for the smaller sizes as well.
-What ``--out`` has already is not asked again, so a run that was stopped goes on.
+What ``--out`` has already is not asked again, so a run that was stopped goes on. ``--peer-itself`` leaves the peer as
+it is, at some five times the time; rows say how they were made.
 Run: make bench-truncated ARGS="--out docs/results/truncated.json"
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import dp_accounting
+import dp_accounting_at_once
 import numpy as np
 from dp_accounting.pld import PLDAccountant
 
@@ -88,10 +90,10 @@ def smaller_sizes(setting: Setting) -> list[int]:
     return sorted({int(size) for size in np.geomspace(setting.cap + 1, setting.records, 8)})
 
 
-def compared(setting: Setting) -> dict[str, Any]:
+def compared(setting: Setting, peer: str) -> dict[str, Any]:
     """A row of the record."""
     ours, theirs = setting.ours, setting.theirs(setting.records)
-    row: dict[str, Any] = {**asdict(setting), "ours": ours, "theirs": theirs, "ratio": ours / theirs}
+    row: dict[str, Any] = {**asdict(setting), "ours": ours, "theirs": theirs, "ratio": ours / theirs, "peer": peer}
     if ours > theirs * (1 + CUT):
         row["theirs_at_the_worst_size"] = max(setting.theirs(size) for size in smaller_sizes(setting))
     return row
@@ -126,12 +128,16 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("--settings", type=int, default=240)
     asked.add_argument("--out", type=Path, default=Path("build/truncated.json"))
+    asked.add_argument("--peer-itself", action="store_true", help="without dp_accounting_at_once.py")
     given = asked.parse_args()
+    if not given.peer_itself:
+        dp_accounting_at_once.apply()
+    peer = "itself" if given.peer_itself else "all losses at once"
     given.out.parent.mkdir(parents=True, exist_ok=True)
     known, rows, refused = stored(given.out), list[dict[str, Any]](), list[Setting]()
     about = {"made": surroundings(), "seed": SEED, "delta": DELTA}
     for setting in settings(given.settings, refused):
-        rows.append(known.get(setting) or compared(setting))
+        rows.append(known.get(setting) or compared(setting, peer))
         if setting not in known:
             print(json.dumps(rows[-1]), flush=True)
             found = {**about, "summary": summary(rows, len(refused)), "rows": rows}
