@@ -126,7 +126,7 @@ def stored(path: Path) -> dict[Setting, dict[str, Any]]:
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    asked.add_argument("--settings", type=int, default=240)
+    asked.add_argument("--settings", type=int, default=207)
     asked.add_argument("--out", type=Path, default=Path("build/truncated.json"))
     asked.add_argument("--peer-itself", action="store_true", help="without dp_accounting_at_once.py")
     given = asked.parse_args()
