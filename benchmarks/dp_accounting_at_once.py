@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Losses = NDArray[np.float64]
 
 
-class AtOnce(GaussianPrivacyLoss):
+class AtOnce(GaussianPrivacyLoss):  # type: ignore[misc]  # the peer has no types
     """The same mechanism; nothing but the inverse of its loss is computed in another way."""
 
     def get_delta_for_epsilon(self, epsilon: Any) -> Any:
