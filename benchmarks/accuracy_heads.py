@@ -46,6 +46,11 @@ def automatic(lengths: Array, gamma: float = 0.01) -> Array:
     return (CLIP_NORM / (lengths + gamma)).astype(np.float32)
 
 
+def shorter(lengths: Array, times: float) -> Array:
+    """Cut to a clip norm of C/``times``, with noise and rates in units of that: what is short counts for more."""
+    return np.minimum(times, CLIP_NORM / np.maximum(lengths, 1e-12)).astype(np.float32)
+
+
 @dataclass
 class Sgd:
     """With or without momentum, from nothing; ``deviation`` is the noise of a coordinate, which it does not need."""

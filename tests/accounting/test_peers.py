@@ -6,7 +6,9 @@ about it in the documentation is to go.
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,6 +174,37 @@ def test_dp_accounting_is_never_below_us_at_eighty_random_settings() -> None:
         ours, theirs = truncated_by_both(batch, cap, noise, steps, n)
         assert ours <= theirs * (1 + 3e-5), mechanism
         compared += 1
+
+
+def recorded() -> list[dict[str, Any]]:
+    """What ``benchmarks/truncated.py`` found at settings drawn by lot."""
+    path = Path(__file__).parents[2] / "docs/results/truncated.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return rows
+
+
+def asked(row: dict[str, Any]) -> tuple[int, int, float, int, int]:
+    return row["batch"], row["cap"], row["noise"], row["steps"], row["records"]
+
+
+def test_the_record_has_two_hundred_settings_and_is_above_dp_accounting_at_none() -> None:
+    rows = recorded()
+    assert len({asked(row) for row in rows}) == len(rows) >= 200
+    assert [asked(row) for row in rows if row["ours"] > row["theirs"] * (1 + 3e-5)] == []
+    assert sum(row["ours"] < 0.99 * row["theirs"] for row in rows) > len(rows) / 2
+
+
+def test_the_record_is_what_we_charge_today() -> None:
+    for row in recorded()[::8]:
+        batch, cap, noise, steps, n = asked(row)
+        mechanism = TruncatedPoissonGaussian(dataset_size=n, batch_size=batch, cap=cap, noise_multiplier=noise)
+        assert PLD.epsilon({mechanism: steps}, DELTA).epsilon == pytest.approx(row["ours"], rel=1e-6)
+
+
+def test_the_record_is_what_dp_accounting_charges_itself() -> None:
+    """Where there is most noise, because it answers soonest there."""
+    for row in sorted(recorded(), key=lambda row: -row["noise"])[:3]:
+        assert truncated_by_both(*asked(row)) == pytest.approx((row["ours"], row["theirs"]), rel=1e-6)
 
 
 def test_the_checks_would_catch_a_peer_given_the_whole_noise_of_fixed_size() -> None:
