@@ -29,6 +29,19 @@ FOUND: dict[str, dict[str, list[str]]] = {
         ],
         "federation/test_chaos.py": ["test_whoever_dies_and_whenever_nothing_paid_for_is_lost"],
     },
+    "whoever left before it had confirmed a round stopped the session for all, without a word": {
+        "federation/server/test_confirming.py": [
+            "test_the_run_ends_with_what_it_waits_for_and_goes_on_once_that_comes",
+            "test_what_waits_for_a_buffer_is_kept_and_nobody_trains_for_one_that_cannot_fill",
+            "test_a_registry_without_whoever_must_confirm_waits_until_it_has",
+        ]
+    },
+    "a server killed while it opened a session left receipts of two": {
+        RESUMING: ["test_a_server_killed_while_it_opens_a_session_leaves_the_receipts_of_one"]
+    },
+    "attempts were spent while a guard was being started": {
+        ASKING: ["test_a_round_waits_for_a_guard_that_is_being_started_and_spends_no_attempt"]
+    },
     "one was spent, and the others were charged for a round that could not be": {
         ASKING: ["test_no_work_is_sent_to_whoever_would_decline_it"]
     },
