@@ -77,7 +77,24 @@ FOUND: dict[str, dict[str, list[str]]] = {
         LEDGER: ["test_the_head_that_suspended_a_ledger_is_adopted_without_a_file"]
     },
     "what came of a round was not to be seen under flwr run": {
-        ASKING: ["test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_last_model_and_why"]
+        ASKING: ["test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_last_model_and_why"],
+        "federation/server/test_buffered.py": [
+            "test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was"
+        ],
+    },
+    "a guard said nothing of when it charged, for which round and how much ε": {
+        "commands/test_guard_log.py": ["test_a_running_guard_logs_each_message_and_is_read_by_prometheus"],
+        "federation/client/test_watching.py": [
+            "test_charges_refusals_rounds_and_what_is_left_are_shown_as_the_ledger_has_them"
+        ],
+    },
+    "rounds were not to be seen in TensorBoard, MLflow, Weights & Biases or Prometheus": {
+        "federation/server/test_observers.py": [
+            "test_tensorboard_reads_the_rounds_back",
+            "test_mlflow_reads_the_rounds_back",
+            "test_weights_and_biases_keeps_the_rounds_and_nothing_of_the_machine",
+            "test_prometheus_reads_the_rounds_from_loopback",
+        ]
     },
     "what cannot be counted failed after it was charged": {
         "federation/test_idioms.py": ["test_what_cannot_be_counted_is_declined_before_it_is_charged"]

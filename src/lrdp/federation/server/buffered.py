@@ -166,10 +166,14 @@ class Workshop:
         most = self.courier.timeout if self._busy else self._terms.arrival
         if time.monotonic() - self._latest > most:
             raise RunEnded(
-                lacking(self._coordinator.chronicle)
+                (self._enough(buffer) and lacking(self._coordinator.chronicle))
                 or f"no buffer of {buffer} came together in {most} seconds: start more clients, take a smaller buffer, "
                 f"or give those that are there more budget, and start again. {verified} are verified."
             )
+
+    def _enough(self, count: int) -> bool:
+        """Whether so many are there that have budget left, as far as the server knows."""
+        return len(set(self.courier.present()) - self._asking.exhausted) >= count
 
     def oldest(self, count: int) -> list[str]:
         """The updates that wait longest, if there are so many of clients that are there; first those tried before."""
@@ -185,7 +189,7 @@ class Workshop:
             roster = [*free[: count - 1], last]
             if not repetitions.published(tuple(sorted(roster))):
                 return roster
-        if len(present - self._asking.exhausted) >= count and time.monotonic() - self._since > self._patience:
+        if self._enough(count) and time.monotonic() - self._since > self._patience:
             self._renew(present)
         return []
 

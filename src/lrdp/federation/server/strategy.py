@@ -188,7 +188,7 @@ class VerifiedAverage(Strategy):
                     return able
             if waited > self._terms.arrival:
                 raise RunEnded(
-                    lacking(coordinator.chronicle)
+                    (len(names) >= coordinator.least and lacking(coordinator.chronicle))
                     or f"{len(names)} clients are there that have budget left, {coordinator.least} make a "
                     f"round, and no more came in {self._terms.arrival} seconds: start more SuperNodes, or give those "
                     f"that are there more budget, and start again."
