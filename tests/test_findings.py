@@ -29,6 +29,19 @@ FOUND: dict[str, dict[str, list[str]]] = {
         ],
         "federation/test_chaos.py": ["test_whoever_dies_and_whenever_nothing_paid_for_is_lost"],
     },
+    "whoever left before it had confirmed a round stopped the session for all, without a word": {
+        "federation/server/test_confirming.py": [
+            "test_the_run_ends_with_what_it_waits_for_and_goes_on_once_that_comes",
+            "test_what_waits_for_a_buffer_is_kept_and_nobody_trains_for_one_that_cannot_fill",
+            "test_a_registry_without_whoever_must_confirm_waits_until_it_has",
+        ]
+    },
+    "a server killed while it opened a session left receipts of two": {
+        RESUMING: ["test_a_server_killed_while_it_opens_a_session_leaves_the_receipts_of_one"]
+    },
+    "attempts were spent while a guard was being started": {
+        ASKING: ["test_a_round_waits_for_a_guard_that_is_being_started_and_spends_no_attempt"]
+    },
     "one was spent, and the others were charged for a round that could not be": {
         ASKING: ["test_no_work_is_sent_to_whoever_would_decline_it"]
     },
@@ -64,7 +77,24 @@ FOUND: dict[str, dict[str, list[str]]] = {
         LEDGER: ["test_the_head_that_suspended_a_ledger_is_adopted_without_a_file"]
     },
     "what came of a round was not to be seen under flwr run": {
-        ASKING: ["test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_last_model_and_why"]
+        ASKING: ["test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_last_model_and_why"],
+        "federation/server/test_buffered.py": [
+            "test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was"
+        ],
+    },
+    "a guard said nothing of when it charged, for which round and how much ε": {
+        "commands/test_guard_log.py": ["test_a_running_guard_logs_each_message_and_is_read_by_prometheus"],
+        "federation/client/test_watching.py": [
+            "test_charges_refusals_rounds_and_what_is_left_are_shown_as_the_ledger_has_them"
+        ],
+    },
+    "rounds were not to be seen in TensorBoard, MLflow, Weights & Biases or Prometheus": {
+        "federation/server/test_observers.py": [
+            "test_tensorboard_reads_the_rounds_back",
+            "test_mlflow_reads_the_rounds_back",
+            "test_weights_and_biases_keeps_the_rounds_and_nothing_of_the_machine",
+            "test_prometheus_reads_the_rounds_from_loopback",
+        ]
     },
     "what cannot be counted failed after it was charged": {
         "federation/test_idioms.py": ["test_what_cannot_be_counted_is_declined_before_it_is_charged"]

@@ -107,15 +107,24 @@ class Evidence:
 
     @property
     def last_model(self) -> Path:
-        """The server keeps the last one, and no other without being asked to."""
-        kept = list(self.consortium.server_folder.glob("model-*.safetensors"))
+        """The server keeps the last one, and no other without being asked to.
+
+        But for the first model of a session that nobody entered: its server died before it had written its state.
+        """
+        session = self.history_file.stem.partition("-")[2]
+        kept = list(self.consortium.server_folder.glob(f"model-{session}-*.safetensors"))
         assert len(kept) == 1, f"{len(kept)} models are kept"
         return kept[0]
 
+    @property
+    def history_file(self) -> Path:
+        """There is one: a chaos is one session, whenever its server died."""
+        (path,) = self.consortium.server_folder.glob("receipts-*.txt")
+        return path
+
     @cached_property
     def lines(self) -> list[str]:
-        (path,) = self.consortium.server_folder.glob("receipts-*.txt")
-        return path.read_text().split()
+        return self.history_file.read_text().split()
 
     @cached_property
     def receipts(self) -> list[tuple[Position, RoundReceipt]]:

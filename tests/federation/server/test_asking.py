@@ -15,9 +15,11 @@ from federation.hostile import Stage
 from federation.worlds import TRAINING, World, world
 from lrdp.errors import NoVerifiedRound
 from lrdp.federation import Order
+from lrdp.federation.client.forwarding import NO_GUARD
 from lrdp.federation.client.standing import MOST_ORDERS_PER_ROUND
-from lrdp.federation.wire.flower import from_message
-from lrdp.federation.wire.questions import Able, CanYou, Decline, Work, read_message
+from lrdp.federation.local.in_process import Alter
+from lrdp.federation.wire.flower import from_message, to_records
+from lrdp.federation.wire.questions import Able, CanYou, Decline, Work, read_message, to_frame
 from lrdp.federation.wire.signing import sign_order
 
 SHORT = replace(TRAINING, rounds=2)
@@ -64,6 +66,35 @@ def test_a_run_without_a_verified_round_says_so_and_returns_nothing(tmp_path: Pa
         place.run(2, order=Order(noise_multiplier=0.01))
     assert ended.value.exit_code == 5
     assert charges(place) == [0] * 3
+
+
+def without_guard(calls: int) -> Alter:
+    """The app of the first hospital says so often that no guard answers, when it is asked whether it can."""
+    left = iter(range(calls))
+
+    def alter(message: Message) -> Message:
+        answer = read_message(from_message(message))
+        if message.metadata.src_node_id == 1 and isinstance(answer, Able) and next(left, None) is not None:
+            message.content = to_records(to_frame(Decline(code=NO_GUARD)))
+        return message
+
+    return alter
+
+
+def test_a_round_waits_for_a_guard_that_is_being_started_and_spends_no_attempt(tmp_path: Path) -> None:
+    place = world(tmp_path, 3, after=without_guard(2))
+    place.run(1)
+    assert [report.verified for report in place.reports] == [True]
+    assert charges(place) == [1] * 3
+
+
+def test_a_guard_that_does_not_come_ends_the_run_with_the_reason_and_another_goes_on(tmp_path: Path) -> None:
+    place = world(tmp_path, 3, after=without_guard(9))
+    with pytest.raises(NoVerifiedRound, match=r"declined: hospital-0 \(no-guard\)\. Start what is missing"):
+        place.run(2, arrival=0.9)
+    assert (charges(place), place.reports) == ([0] * 3, [])
+    place.run(2, arrival=30.0)
+    assert [report.verified for report in place.reports] == [True, True]
 
 
 def test_everybody_is_asked_once_in_a_round(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Buffers of updates that were trained whenever their owners had time: staleness is recorded, and each is verified."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -27,14 +28,19 @@ def buffered(place: World, buffer: int = 3) -> BufferedAverage:
     return BufferedAverage(terms, place.reports.append, buffer=buffer)
 
 
-def test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was(tmp_path: Path) -> None:
+def test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     place = world(tmp_path, 7, min_roster=3)
-    buffered(place).start(place.grid, initial(), num_rounds=4, timeout=5)
+    with caplog.at_level(logging.INFO, "flwr"):
+        buffered(place).start(place.grid, initial(), num_rounds=4, timeout=5)
     assert [len(report.participants) for report in place.reports] == [3] * 4
     assert all(report.verified for report in place.reports)
     assert [max(report.staleness.values()) for report in place.reports] == [0, 1, 2, 2]
     assert place.audit().failure is None
     assert place.audit().rounds == 4
+    lines = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    assert [line.partition(" · ")[0] for line in lines] == [f"round {number}" for number in (1, 2, 3, 4)]
 
 
 def test_each_update_is_charged_once_and_takes_part_once(tmp_path: Path) -> None:

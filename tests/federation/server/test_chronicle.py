@@ -24,7 +24,7 @@ def ended(tmp_path: Path) -> Stage:
 
 
 def chronicle(given: Stage) -> Chronicle:
-    return given.coordinator._chronicle
+    return given.coordinator.chronicle
 
 
 def here(given: Stage, rounds: int, tip: bytes | None = None) -> Here:

@@ -22,9 +22,10 @@ from lrdp.federation import BufferedAverage, Order, RoundReport, VerifiedAverage
 from lrdp.federation.server import archive
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
-from lrdp.federation.server.resuming import terms_of
+from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.saved_state import STATE_FILE, read_state
 from lrdp.federation.wire.model_files import read_model
+from lrdp.integrity import Session
 
 LONG = replace(TRAINING, rounds=60)
 WRITES_IN_A_ROUND = 9
@@ -114,6 +115,29 @@ def test_a_server_killed_at_any_write_goes_on_in_the_same_chain_and_nobody_pays_
     assert {name: array.numpy().tolist() for name, array in result.arrays.items()} == {
         name: values.tolist() for name, values in read_model(last).layout.arrays(read_model(last).vector).items()
     }
+
+
+WRITES_AT_THE_OPENING = 5
+"""The registry, the first model, heads, the state, and the first line of the receipts."""
+
+
+def test_a_server_killed_while_it_opens_a_session_leaves_the_receipts_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an auditor would find two histories of which one has nothing in it."""
+    terms = world(tmp_path, 3).strategy()._terms
+    power = Power(tmp_path, monkeypatch)
+    for power.after in (False, True):
+        for write in range(1, WRITES_AT_THE_OPENING + 1):
+            power.folder, power.left = tmp_path / f"{write}-{power.after}", write
+            with pytest.raises(Killed):
+                opened(replace(terms, folder=power.folder), initial())
+            coordinator = opened(replace(terms, folder=power.folder), initial())
+            coordinator.write_down()  # as every run does first: a line that was torn is written again
+            (receipts,) = power.folder.glob("receipts-*.txt")
+            assert receipts == coordinator.archive.receipts
+            assert receipts.read_text().split() == [Session.decode(coordinator.hello.session).encode().hex()]
+            assert opened(replace(terms, folder=power.folder), None).hello == coordinator.hello
 
 
 def test_control_a_server_that_forgot_its_state_starts_another_chain(tmp_path: Path) -> None:

@@ -36,11 +36,11 @@ class Archive:
         self._reports, self.written = folder / "rounds.jsonl", 0
         for path in (self.receipts, self._attempts, self._reports):
             _cut_unfinished(path)
-        if not self.receipts.exists():
-            _append(self.receipts, session_line(session))
 
     def read_steps(self) -> list[Step]:
         """The history in its file; raises InvalidInput where that is of another session, or damaged."""
+        if not self._begun:
+            return []  # the server died before it wrote any of it, or the file must be restored: the state knows
         first, *lines = files.read(self.receipts, _MOST_RECEIPTS).decode("ascii", "replace").split() or [""]
         try:
             if first != session_line(self._session):
@@ -50,6 +50,11 @@ class Archive:
             raise InvalidInput(f"{self.receipts} must be restored ({problem}): nothing was started.") from None
         self.written = len(steps)
         return steps
+
+    @property
+    def _begun(self) -> bool:
+        """Whether the history's file has its first line: a power cut may have left it empty."""
+        return self.receipts.exists() and self.receipts.stat().st_size > 0
 
     def save(self, state: SavedState) -> None:
         """Write the heads, and last the state: durable from here on."""
@@ -61,7 +66,12 @@ class Archive:
         _append(self._reports, report.as_json(session=self._session.digest.hex()[:16]))
 
     def add_accepted(self, steps: Sequence[Concluded | Rotation]) -> None:
-        """Add to the history up to the first round without its quorum: such a round proves nothing."""
+        """Add to the history up to the first round without its quorum: such a round proves nothing.
+
+        Its file is begun after the state: a server that dies before opens another session, and leaves nothing of this.
+        """
+        if not self._begun:
+            _append(self.receipts, session_line(self._session))
         for step in itertools.takewhile(lambda step: step.accepted, steps[self.written :]):
             _append(self.receipts, step.encode().hex())
             self.written += 1

@@ -8,7 +8,7 @@ a synchronous round. So integrity holds buffer by buffer, and asynchrony costs o
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 from lrdp import limits
 from lrdp.errors import Unsupported
 from lrdp.federation.server.asking import Asking
+from lrdp.federation.server.confirming import lacking
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.nodes import SILENT
@@ -115,17 +116,21 @@ class Workshop:
         """
         self._forget(self._rotating.take_up())
         present = set(self.courier.present())
-        free = sorted(present - self._busy.keys() - self._waiting.keys() - self._asking.exhausted)
-        if self._coordinator.must_close(free):
-            self.courier.close()
+        self.courier.close_for(present - self._asking.exhausted)
+        taken = self._busy.keys() | self._waiting.keys()
+        free = self._following(sorted(present - taken - self._asking.exhausted))
         declined = self._asking.declined(free, self._terms.order, ())
         able = [name for name in free if name not in declined]
-        if len(able) + len(self._busy) + len(self._waiting) >= buffer:
+        if len(able) + len(self._following(taken)) >= buffer:
             works = {name: self._coordinator.order_ahead(name, self._terms.order) for name in able}
             asked = self.courier.messages(works)
             self._grid.push_messages(asked)
             self._busy.update(zip(works, asked, strict=True))  # whoever is able is present, and so has a node
         self._note_done()
+
+    def _following(self, names: Iterable[str]) -> list[str]:
+        """Those who need no receipt that lacks its quorum: they would decline, and what they trained is kept."""
+        return [name for name in names if self._coordinator.chronicle.can_follow(name)]
 
     def _forget(self, names: Collection[str]) -> None:
         """What those trained whose keys are gone can be part of no sum, and nobody waits for it."""
@@ -161,15 +166,20 @@ class Workshop:
         most = self.courier.timeout if self._busy else self._terms.arrival
         if time.monotonic() - self._latest > most:
             raise RunEnded(
-                f"no buffer of {buffer} came together in {most} seconds: start more clients, take a smaller buffer, "
+                (self._enough(buffer) and lacking(self._coordinator.chronicle))
+                or f"no buffer of {buffer} came together in {most} seconds: start more clients, take a smaller buffer, "
                 f"or give those that are there more budget, and start again. {verified} are verified."
             )
 
+    def _enough(self, count: int) -> bool:
+        """Whether enough for a buffer are there with budget left, as far as the server knows."""
+        return len(set(self.courier.present()) - self._asking.exhausted) >= count
+
     def oldest(self, count: int) -> list[str]:
-        """The updates that wait longest, if there are so many of clients that are there; first those tried before."""
+        """A buffer of the updates that wait longest, if enough of their clients are there; first those tried before."""
         present = set(self.courier.present())
         waiting = [name for _, name in sorted((since, name) for name, since in self._waiting.items())]
-        waiting = [name for name in waiting if name in present]
+        waiting = self._following(name for name in waiting if name in present)
         repetitions = self._coordinator.repetitions
         again = repetitions.again([name for name in waiting if name in self._shown])
         if again is not None:
@@ -179,7 +189,7 @@ class Workshop:
             roster = [*free[: count - 1], last]
             if not repetitions.published(tuple(sorted(roster))):
                 return roster
-        if len(present - self._asking.exhausted) >= count and time.monotonic() - self._since > self._patience:
+        if self._enough(count) and time.monotonic() - self._since > self._patience:
             self._renew(present)
         return []
 
@@ -194,9 +204,7 @@ class Workshop:
             self._waiting.pop(name, None)
 
     def step(self, names: Sequence[str]) -> RoundReport:
-        """A verified round of updates that wait. Whoever could not take part is ordered anew."""
-        if self._coordinator.must_close(names):
-            self.courier.close()
+        """A verified round of updates that wait. Whoever could not take part is ordered again."""
         report = gathered(self._coordinator, self.courier.exchange(self._coordinator.invite(names, None)))
         # Saved with the sum, before it is shown: a server that dies now knows whose updates are in it.
         shown = tuple(sorted(self._shown | set(report.participants)))
@@ -205,6 +213,8 @@ class Workshop:
         if report.verified:
             self._renew(self._shown)  # what was shown in vain is spent with its round
             self._latest = time.monotonic()
+            # At once: whoever leaves during an evaluation would take its confirmation along.
+            self.courier.close_for(set(self.courier.present()) - self._asking.exhausted)
         elif self._coordinator.repetitions.published(report.participants):
             self._shown |= set(report.participants)
             self._since = time.monotonic()

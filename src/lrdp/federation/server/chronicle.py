@@ -25,9 +25,20 @@ class Concluded:
         return self.receipt.header.names
 
     @property
+    def quorum(self) -> int:
+        """How many must accept it before an absent client believes in it."""
+        return self.position.session.parameters.quorum(len(self.names))
+
+    @property
     def accepted(self) -> bool:
         """Whether enough participants accepted it for an absent client to believe in it."""
-        return len(self.receipt.accepts) >= self.position.session.parameters.quorum(len(self.names))
+        return len(self.receipt.accepts) >= self.quorum
+
+    @property
+    def owing(self) -> tuple[str, ...]:
+        """Those who took part and have not accepted it yet, as far as the server knows."""
+        given = {accept.name for accept in self.receipt.accepts}
+        return tuple(name for name in self.names if name not in given)
 
     @property
     def after(self) -> Position:
@@ -147,6 +158,11 @@ class Chronicle:
     def can_follow(self, name: str) -> bool:
         """Whether the receipts that it would need all have their quorum."""
         return all(step.accepted for step in self._after(name))
+
+    @property
+    def unconfirmed(self) -> Concluded | None:
+        """The first round without its quorum: whoever was not in it cannot follow."""
+        return next((ended for ended in self.rounds if not ended.accepted), None)
 
     def waiting(self) -> list[str]:
         """Those who took part in the last round and have not accepted it yet."""

@@ -64,13 +64,13 @@ class Coordinator:
         self.keys, self.order = MaskKeys(needed=self.scheme.masks), Order()
         self.hello, self.layout, self.archive = hello, layout, archive
         self.repetitions = Repetitions(self._retries)
-        self._chronicle, self.progress = Chronicle(), Progress()
+        self.chronicle, self.progress = Chronicle(), Progress()
         self._shown: memoryview | None = None
         self._room = Room()  # each round takes the memory of those before it
 
     def go_on(self, chronicle: Chronicle, shown: Iterable[ShownSum], progress: Progress) -> None:
         """Take up a session where a state of it was saved."""
-        self._chronicle, self.progress = chronicle, progress
+        self.chronicle, self.progress = chronicle, progress
         self.repetitions = Repetitions(self._retries, shown)
 
     @property
@@ -105,12 +105,12 @@ class Coordinator:
     @property
     def history(self) -> tuple[Concluded, ...]:
         """Every round that was concluded."""
-        return tuple(self._chronicle.rounds)
+        return tuple(self.chronicle.rounds)
 
     # ------------------------------------------------------------------------------------------------- who stands where
     def greet(self, here: Here) -> None:
         """A client said where it stands; what it has not verified it will be shown."""
-        self._chronicle.greet(here, self._idle.position.tip)
+        self.chronicle.greet(here, self._idle.position.tip)
 
     def knows(self, here: Here) -> bool:
         """Whether a member of the registry said so, with its keys: nobody can stand in another's place."""
@@ -119,24 +119,21 @@ class Coordinator:
 
     def forget(self, name: str) -> None:
         """Whoever declined may have lost its place: it is asked again."""
-        self._chronicle.forget(name)
+        self.chronicle.forget(name)
         self.keys.forget(name)
 
-    def can_follow(self, name: str) -> bool:
-        """Whether the receipts that a client would need all have their quorum."""
-        return self._chronicle.can_follow(name)
-
     def must_close(self, names: Collection[str]) -> bool:
-        """Whether somebody invited was not there, and so needs the last round's receipt with its quorum."""
-        return bool(self._chronicle.waiting()) and any(not self._chronicle.current(name) for name in names)
+        """Whether one of these was not there, and so needs the last round's receipt with a quorum that it lacks."""
+        lacking = self.chronicle.unconfirmed is not None and self.chronicle.waiting()
+        return bool(lacking) and any(not self.chronicle.current(name) for name in names)
 
     def open_tags(self) -> dict[str, Closing]:
         """For everybody who took part in the last round and has not accepted it yet."""
-        return {name: Closing(tags=self._chronicle.tags_for(name)) for name in self._chronicle.waiting()}
+        return {name: Closing(tags=self.chronicle.tags_for(name)) for name in self.chronicle.waiting()}
 
     def accept(self, name: str, data: bytes) -> None:
         """An ACCEPT of the round that this client owed one for."""
-        self._chronicle.accept(name, data)
+        self.chronicle.accept(name, data)
 
     @property
     def between_rounds(self) -> bool:
@@ -153,8 +150,8 @@ class Coordinator:
         self.keys = MaskKeys(
             needed=self.scheme.masks
         )  # another registry makes another session, with mask keys of its own
-        gone = self._chronicle.rotate(before.position, registry)
-        self.hello = rotated_hello(self.hello, before.identity, self._chronicle.rotations)
+        gone = self.chronicle.rotate(before.position, registry)
+        self.hello = rotated_hello(self.hello, before.identity, self.chronicle.rotations)
         self.write_down()
         return gone
 
@@ -195,9 +192,9 @@ class Coordinator:
 
     def _since(self, name: str) -> CatchUp:
         """The tags of the last round it took part in, and the receipts of those it did not."""
-        since = CatchUp(heads=self.archive.heads_of(name), tags=self._chronicle.tags_for(name))
-        model = None if self._chronicle.current(name) else self._model_bytes()
-        return replace(since, receipts=self._chronicle.tell(name), model=model)
+        since = CatchUp(heads=self.archive.heads_of(name), tags=self.chronicle.tags_for(name))
+        model = None if self.chronicle.current(name) else self._model_bytes()
+        return replace(since, receipts=self.chronicle.tell(name), model=model)
 
     def _model_bytes(self) -> memoryview:
         """The same object for all who need it in a round, so that it is serialised once."""
@@ -208,7 +205,7 @@ class Coordinator:
     def reached(self, name: str, head: str = "") -> None:
         """What an answer tells: that the client is up to date, and after work its ledger's head."""
         self.archive.keep_head(name, head)
-        self._chronicle.reached(name)
+        self.chronicle.reached(name)
 
     def take(self, given: Contributed | Pledged) -> str:
         """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
@@ -250,7 +247,7 @@ class Coordinator:
         return Wire(published.idle.position).tags(server.all_tags(published), published.header)
 
     def proved(self) -> bool:
-        """Whether the tags sum up, as every participant will find: the masks cancel, so the server can tell too."""
+        """Whether the tags add up, as every participant will find: the masks cancel, so the server can tell too."""
         return server.proved(self.state(Published))
 
     def conclude(self) -> Concluded:
@@ -258,7 +255,7 @@ class Coordinator:
         published, tags = self.state(Published), self.all_tags()
         self._state, receipt = server.conclude(published, [])
         ended = Concluded(published.idle.position, receipt, tags)
-        self._chronicle.conclude(ended)
+        self.chronicle.conclude(ended)
         self._shown = None
         self.repetitions = Repetitions(self._retries)
         self.archive.models.put(self._idle.position, self.layout, self.model)
@@ -288,10 +285,10 @@ class Coordinator:
 
     def write_down(self) -> None:
         """Save what a server goes on from that dies now; then the history, so that its file says nothing beyond it."""
-        known = self._chronicle, self.repetitions, self.progress
+        known = self.chronicle, self.repetitions, self.progress
         shown = self.scheme.shown(self._state)
         self.archive.save(saved(self._idle, shown and shown[0], self.hello, *known, self.archive.written))
-        self.archive.add_accepted(self._chronicle.steps)
+        self.archive.add_accepted(self.chronicle.steps)
 
     def state(self, kind: type[State]) -> State:
         """Where the protocol stands, which must be there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from flwr.app import Message
@@ -75,5 +75,11 @@ class Courier:
             self._doubtful.discard(name)
 
     def close(self) -> None:
-        """Bring home the ACCEPTs of the last round."""
-        self.exchange(self._coordinator.open_tags())
+        """Bring home the ACCEPTs of the last round, of those who are there."""
+        there = set(self._nodes.names(self._nodes.present(self._grid)))
+        self.exchange({name: asked for name, asked in self._coordinator.open_tags().items() if name in there})
+
+    def close_for(self, names: Collection[str]) -> None:
+        """The same, if one of these was not in the last round, and so needs its receipt with a quorum."""
+        if self._coordinator.must_close(names):
+            self.close()

@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from lrdp.errors import InvalidInput, NotVerified
+from lrdp.federation.server.confirming import lacking, would_strand
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.integrity import Registry, RegistryShelf
@@ -27,6 +28,9 @@ class Rotating:
         while self._coordinator.between_rounds and (following := self._next()) is not None:
             before = self._coordinator.registry
             self._courier.close()  # whoever joins now believes in the last round because a quorum accepted it
+            if would_strand(self._coordinator.chronicle, following, self._coordinator.least):
+                self._name(f"a round needs the confirmation of whoever leaves with it. {self._lacking}")
+                return gone
             try:
                 left = self._coordinator.rotate(following)
             except NotVerified as problem:
@@ -36,6 +40,10 @@ class Rotating:
             gone |= left
             _LOG.info(told(before, following, self._coordinator.round))
         return gone
+
+    @property
+    def _lacking(self) -> str:
+        return lacking(self._coordinator.chronicle)
 
     def _next(self) -> Registry | None:
         try:

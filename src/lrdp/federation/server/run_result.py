@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from lrdp.errors import InvalidInput, LrdpError, NoVerifiedRound
+from lrdp.federation.server.confirming import lacking
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.round_report import Observe, RoundReport, tell
@@ -85,6 +86,8 @@ def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> Run
     """
     courier.close()
     coordinator.note(over=not result.reason)
+    if (problem := lacking(coordinator.chronicle)) and problem != result.reason:
+        _FLOWER_LOG.warning("A receipt is missing: %s", problem)
     if not coordinator.round:
         reason = result.reason or "no attempt could be proved; the log and rounds.jsonl say why."
         raise NoVerifiedRound(f"the run ended without a verified round, so there is no model to return: {reason}")

@@ -11,6 +11,7 @@ from lrdp.errors import LrdpError
 from lrdp.federation.server.blaming import blamed
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.nodes import SILENT
 from lrdp.federation.server.revealing import dropped, revealed
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.wire.masked import Pledged
@@ -20,6 +21,9 @@ from lrdp.screen import visible
 
 EXHAUSTED: Final = ("budget", "run-quota")
 """Whoever declines with one of these has nothing left for this run, and is not asked again."""
+NOT_NOW: Final = (SILENT.code, "no-guard", "recharge")
+"""Whoever declines with one of these may be able later: its guard or its node is being started, or the round waits for
+a roster that it showed before."""
 UPDATE_SPENT: Final = Verdict.UPDATE_SPENT.value
 """Whoever declines with this made an update in this round that it does not show again."""
 _LOG: Final = logging.getLogger("lrdp.server")

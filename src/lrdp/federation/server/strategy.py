@@ -22,6 +22,7 @@ from flwr.serverapp.strategy import Strategy
 
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.asking import Asking
+from lrdp.federation.server.confirming import lacking
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
@@ -29,11 +30,12 @@ from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.rotating import Rotating
 from lrdp.federation.server.round_report import Observe, RoundReport
 from lrdp.federation.server.run_result import REPLY_SECONDS, Judge, RunEnded, RunResult, closed, public_metrics, told
-from lrdp.federation.server.settling import Settle, gathered, settled
+from lrdp.federation.server.settling import NOT_NOW, Settle, gathered, settled
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Counted
 from lrdp.federation.wire.shares import read_share
+from lrdp.screen import visible
 
 _LOG: Final = logging.getLogger("lrdp.server")
 _POLL_SECONDS: Final = 0.5
@@ -150,32 +152,52 @@ class VerifiedAverage(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Who takes part, and what each is sent; nobody, where too few can."""
-        names, self._declined = self._run.asking.roster(self._wait_for_clients(), self._run.order)
+        names = self._roster()
         invited = self.coordinator.invite(names, self._run.order) if names else {}
         self._asked = self._run.courier.messages(invited)
         return self._asked
 
-    def _wait_for_clients(self) -> Sequence[str]:
-        began, coordinator, courier = time.monotonic(), self.coordinator, self._run.courier
+    def _roster(self) -> Sequence[str]:
+        """Of whom the round is made; nobody, where too few can and nothing suggests that more will."""
+        began = time.monotonic()
+        while True:
+            names, self._declined = self._run.asking.roster(self._wait_for_clients(began), self._run.order)
+            if names or not set(self._declined.values()).intersection(NOT_NOW):
+                return names
+            if time.monotonic() - began > self._terms.arrival:
+                said = ", ".join(f"{name} ({code})" for name, code in sorted(self._declined.items()))
+                raise RunEnded(
+                    f"too few can take part of those who are there, {self.coordinator.least} or more make a round, and "
+                    f"that did not change in {self._terms.arrival} seconds; declined: {visible(said)}. Start what is "
+                    f"missing, and start again: nobody was charged."
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _wait_for_clients(self, began: float) -> Sequence[str]:
+        coordinator, courier = self.coordinator, self._run.courier
         while True:
             self._run.rotating.take_up()
             self._run.asking.require(coordinator.least)
-            names = [name for name in courier.present() if name not in self._run.asking.exhausted]
+            names = self._present()
             waited = time.monotonic() - began
             chosen = self._chosen(names, waited)
             if len(chosen) >= coordinator.least:
-                if coordinator.must_close(chosen):
-                    courier.close()
-                able = [name for name in chosen if coordinator.can_follow(name)]
+                courier.close_for(chosen)
+                able = [name for name in chosen if coordinator.chronicle.can_follow(name)]
                 if len(able) >= coordinator.least:
                     return able
             if waited > self._terms.arrival:
                 raise RunEnded(
-                    f"{len(names)} clients are there that have budget left and can follow, {coordinator.least} make a "
+                    (len(names) >= coordinator.least and lacking(coordinator.chronicle))
+                    or f"{len(names)} clients are there that have budget left, {coordinator.least} make a "
                     f"round, and no more came in {self._terms.arrival} seconds: start more SuperNodes, or give those "
                     f"that are there more budget, and start again."
                 )
             time.sleep(_POLL_SECONDS)
+
+    def _present(self) -> list[str]:
+        """Those who are there and have budget left, as far as the server knows."""
+        return [name for name in self._run.courier.present() if name not in self._run.asking.exhausted]
 
     def _chosen(self, names: Sequence[str], waited: float) -> Sequence[str]:
         """A roster that is tried again; nobody, while one is waited for; or those whom the terms choose."""
@@ -197,6 +219,8 @@ class VerifiedAverage(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Admit what holds, publish the sum, gather the tags; the model moves only if all are there."""
         self._report = report = self._settled(replies)
+        if report.verified:  # at once: whoever leaves during an evaluation would take its confirmation along
+            self._run.courier.close_for(self._present())
         metrics = MetricRecord({"participants": len(report.participants), "declined": len(report.declined)})
         return as_arrays(self.coordinator) if report.verified else None, metrics
 

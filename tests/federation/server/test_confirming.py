@@ -1,0 +1,149 @@
+"""Somebody leaves right after a round that cannot do without its confirmation: what is said, and what is kept.
+
+A round of three whose least roster is three needs all three words before those who were not in it can follow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from flwr.app import ArrayRecord, Message, MetricRecord
+
+from federation.rotations import rotate
+from federation.worlds import World, initial, world
+from lrdp.federation import BufferedAverage, RunResult, Terms, VerifiedAverage
+from lrdp.federation.server.terms import EvaluateFunction
+from lrdp.federation.wire.flower import from_message
+from lrdp.federation.wire.questions import OwnTag, read_message
+from lrdp.ledger import State
+
+LEAVER = "hospital-0"
+Start = Callable[[World, int, EvaluateFunction | None], RunResult]
+
+
+def terms(place: World) -> Terms:
+    def others(round_: int, names: Sequence[str]) -> Sequence[str]:
+        """The first three, and then the last three."""
+        return names[-3:] if round_ else names[:3]
+
+    return Terms(
+        identity=place.consortium.server_identity(),
+        registry=place.consortium.registry(),
+        folder=place.consortium.server_folder,
+        min_roster=3,
+        arrival=0.5,
+        choose=others,
+    )
+
+
+def buffered(place: World, rounds: int, evaluate: EvaluateFunction | None = None) -> RunResult:
+    run = BufferedAverage(terms(place), place.reports.append, buffer=3)
+    return run.start(place.grid, initial(), num_rounds=rounds, timeout=5, evaluate_fn=evaluate)
+
+
+def in_step(place: World, rounds: int, evaluate: EvaluateFunction | None = None) -> RunResult:
+    run = VerifiedAverage(terms(place), place.reports.append)
+    return run.start(place.grid, initial(), num_rounds=rounds, timeout=5, evaluate_fn=evaluate)
+
+
+both = pytest.mark.parametrize("start", [buffered, in_step])
+
+
+def left_after_its_tag(folder: Path, count: int = 5, *, excluded: bool = False) -> World:
+    """The leaver signs its tag of the first round, and nobody sees it again."""
+
+    def leave(message: Message) -> Message:
+        if isinstance(read_message(from_message(message)), OwnTag) and message.metadata.src_node_id == 1:
+            place.node(LEAVER).present = False
+            if excluded:
+                rotate(place, without=[LEAVER])
+        return message
+
+    place = world(folder, count, min_roster=3, after=leave)
+    return place
+
+
+def come_back(place: World) -> None:
+    place.node(LEAVER).present = True
+    place.grid._after = lambda message: message
+
+
+def charges(place: World) -> list[int]:
+    return [len(place.books(name).charges.states) for name in place.names]
+
+
+@both
+def test_the_run_ends_with_what_it_waits_for_and_goes_on_once_that_comes(tmp_path: Path, start: Start) -> None:
+    place = left_after_its_tag(tmp_path)
+    result = start(place, 3, None)
+    assert result.reason == (
+        "round 1 was confirmed by 2 of its 3 participants, and whoever was not in it follows once 3 have: hospital-0 "
+        "left before that. Bring back whom it waits for, and start again: the session goes on. If that cannot be, "
+        "begin a new session from this model, in another folder."
+    )
+    assert place.audit().rounds == 0, "what too few have confirmed proves nothing to an auditor"
+    assert all(not report.declined for report in place.reports), "nobody was asked for what it must decline"
+    come_back(place)
+    assert start(place, 3, None).reason == ""
+    assert (place.audit().failure, place.audit().rounds) == (None, 3)
+
+
+def test_what_waits_for_a_buffer_is_kept_and_nobody_trains_for_one_that_cannot_fill(tmp_path: Path) -> None:
+    place = left_after_its_tag(tmp_path, 6)
+    buffered(place, 2)
+    assert charges(place) == [1] * 6
+    come_back(place)
+    buffered(place, 2)
+    for name in place.names[3:]:  # what they trained before it all stopped is the second buffer
+        assert next(iter(place.books(name).charges.states.values())) == State.SENT
+    assert place.audit().participants == dict.fromkeys(place.names, 1)
+
+
+def test_where_others_are_enough_a_round_does_without_the_word_of_whoever_left(tmp_path: Path) -> None:
+    place = left_after_its_tag(tmp_path)
+    run = BufferedAverage(terms(place), place.reports.append, buffer=4)
+    assert run.start(place.grid, initial(), num_rounds=2, timeout=5).reason == ""
+    assert place.audit().rounds == 2
+
+
+@both
+def test_confirmations_are_home_before_a_model_is_evaluated(tmp_path: Path, start: Start) -> None:
+    """An evaluation takes as long as it takes: whoever leaves meanwhile has given its word."""
+    place = world(tmp_path, 5, min_roster=3)
+
+    def leave(number: int, _arrays: ArrayRecord) -> MetricRecord:
+        place.node(LEAVER).present = number == 0
+        return MetricRecord({"accuracy": 0.5})
+
+    assert start(place, 2, leave).reason == ""
+    assert place.audit().rounds == 2
+
+
+@both
+def test_a_registry_without_whoever_must_confirm_waits_until_it_has(
+    tmp_path: Path, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else its word could never come, and the session would be over for all."""
+    place = left_after_its_tag(tmp_path, excluded=True)
+    caplog.set_level(logging.WARNING, "lrdp.server")
+    assert "hospital-0 left before that" in start(place, 3, None).reason
+    assert "not taken up: a round needs the confirmation of whoever leaves with it" in caplog.text
+    come_back(place)
+    assert start(place, 3, None).reason == ""
+    found = place.audit()
+    assert (found.failure, found.rounds, found.participants[LEAVER]) == (None, 3, 1)
+    assert found.position is not None
+    assert found.position.session.registry.version == 2
+
+
+@both
+def test_a_run_that_ends_with_a_round_too_few_confirmed_says_so(
+    tmp_path: Path, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = left_after_its_tag(tmp_path, 3)
+    caplog.set_level(logging.WARNING, "flwr")
+    assert start(place, 1, None).reason == ""
+    assert "A receipt is missing: round 1 was confirmed by 2 of its 3 participants" in caplog.text
