@@ -18,7 +18,11 @@ def lrdp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
-@pytest.mark.parametrize("study", ["noise", "hospitals", "memory", "sensitivity", "utility"])
+# The other studies' cells, tables and pictures have quick tests of their own, which begin no process.
+OTHERS = [pytest.param(study, marks=pytest.mark.slow) for study in ("hospitals", "memory", "sensitivity")]
+
+
+@pytest.mark.parametrize("study", ["noise", "utility", *OTHERS])
 def test_a_quick_study_ends_in_tables_and_pictures(tmp_path, study):
     ended = lrdp(tmp_path, study, "--quick", "--json")
     assert ended.returncode == 0, ended.stderr

@@ -17,7 +17,7 @@ import pytest
 
 from federation.guards import guarding, running, site
 from federation.hostile import HONEST, VICTIM, Stage, ordering, pickled, raw_order, stage
-from federation.worlds import model, records, world
+from federation.worlds import model, records, reopened, world
 from lrdp.federation import ExactRounds, LocalTask, Node, SketchRounds, guarded_client_app
 from lrdp.federation.client.forwarding import forwarded
 from lrdp.federation.client.guard import Ward, inspected
@@ -195,8 +195,8 @@ def test_a_message_that_memory_does_not_suffice_for_does_not_end_the_guard(
 
 
 def test_an_app_that_trains_in_its_own_process_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    made = stage(tmp_path)
-    made.honest_round()
+    world(tmp_path, 3)
+    reopened(tmp_path, 3).run(1)
     (line,) = [record for record in caplog.records if "trains in its own process" in record.getMessage()]
     assert line.levelname == "WARNING"
     assert "lrdp guard" in line.getMessage()
