@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +92,7 @@ def timed(question: Question, enough: float) -> dict[str, Any]:
     row: dict[str, Any] = {"question": title, "steps": steps, "rows": rows}
     for name, epsilon in accountants(rows).items():
         row[f"{name}_epsilon"] = epsilon({step: steps})
-        row[f"{name}_ms"] = round(least_ms(lambda ask=epsilon: ask({step: steps}), enough), 3)
+        row[f"{name}_ms"] = round(least_ms(partial(epsilon, {step: steps}), enough), 3)
     row["kept"] = all(row[f"{name}_ms"] <= most for name, most in MOST_MS.items())
     return row
 

@@ -123,11 +123,8 @@ def compared(client: Client, epsilon: float) -> dict[str, Any]:
 
 def kept_bars(row: dict[str, Any]) -> bool:
     """Poisson's noise but for a fiftieth, and little more than half of the paper's, in memory of 32 rows."""
-    return (
-        row["of_poisson"] <= MOST_OF_POISSON
-        and max(row["of_l_rdp_same_batch"], row["of_l_rdp_own_batch"]) <= MOST_OF_L_RDP
-        and row["rows_at_a_time"] <= ROWS
-    )
+    paper = max(row["of_l_rdp_same_batch"], row["of_l_rdp_own_batch"])
+    return bool(row["of_poisson"] <= MOST_OF_POISSON and paper <= MOST_OF_L_RDP and row["rows_at_a_time"] <= ROWS)
 
 
 def shown(row: dict[str, Any]) -> str:

@@ -37,8 +37,8 @@ ORACLE_ERROR = 1e-13
 TAIL = 1e-15
 
 
-def few_and_many(few: int, many: int) -> Any:
-    """A sample for every day, and so many settings that there are two thousand points and more."""
+def few_and_many(few: int, many: int) -> pytest.MarkDecorator:
+    """A sample for every day, and enough settings for two thousand points and more."""
     return pytest.mark.parametrize("count", [few, pytest.param(many, marks=[pytest.mark.slow, pytest.mark.no_cover])])
 
 

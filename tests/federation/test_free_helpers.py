@@ -37,7 +37,8 @@ def charged(place: World, name: str) -> tuple[History, PrivacySpent, Any]:
 def joined(place: World, tasks: list[dict[str, Any]]) -> World:
     """Each hospital with a task of its own, and its own policy as before."""
     policy = str(place.consortium.folder / "clients" / "hospital-{partition-id}" / "policy.toml")
-    apps = [private_client_app(**{"loss": LOSS, "policy": policy} | task) for task in tasks]
+    common: dict[str, Any] = {"loss": LOSS, "policy": policy}
+    apps = [private_client_app(**common | task) for task in tasks]
     place.grid = InProcessGrid({1 + number: Node(app, {"partition-id": number}) for number, app in enumerate(apps)})
     return place
 
