@@ -124,6 +124,20 @@ def controls(found: Findings) -> str:
     return table(heads, lines)
 
 
+def recommended(rows: Sequence[Row]) -> str:
+    """The recommended method next to Poisson with PRV of the same run."""
+    heads = ["task", "ε", "Poisson, Opacus's PRV", "recommended", "difference", "paired 95%", "independent 95%", "rate"]
+    found = Findings(rows, {})
+    return table(heads, [_recommended(found, row) for row in rows if row["method"] == "recommended"])
+
+
+def _recommended(found: Findings, row: Row) -> list[str]:
+    beside = found.row(row["task"], "poisson-prv", row["epsilon"])
+    scores = [f"{each['accuracy']:.2f} ± {each['deviation']:.2f}" for each in (beside, row) if each is not None]
+    rate = f"{row['rate']:g}{'*' if row['rate_at_edge'] else ''}"
+    return [TASKS[row["task"]], f"{row['epsilon']:g}", *scores, *_gap(row, "paired", "independent"), rate]
+
+
 TABLES: Final[dict[str, Callable[[Findings], str]]] = {
     "accuracies": accuracies,
     "gaps": gaps,
