@@ -27,6 +27,7 @@ class Rotating:
         gone = set[str]()
         while self._coordinator.between_rounds and (following := self._next()) is not None:
             before = self._coordinator.registry
+            self._courier.present()  # a server that was started again knows nobody's node until it has greeted them
             self._courier.close()  # whoever joins now believes in the last round because a quorum accepted it
             if would_strand(self._coordinator.chronicle, following, self._coordinator.least):
                 self._name(f"a round needs the confirmation of whoever leaves with it. {self._lacking}")
