@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("paper.md", "accuracy.md", *(f"paper/{name}.md" for name in ("hospitals", "sensitivity", "noise", "memory", "models")))
+PAGES = (
+    "paper.md",
+    "accuracy.md",
+    *(f"paper/{name}.md" for name in ("hospitals", "sensitivity", "noise", "memory", "models")),
+)
 
 
 @pytest.fixture
