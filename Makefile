@@ -10,6 +10,9 @@ DEV := $(VENV)/.installed-dev
 DEMO := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
+# Tests start hundreds of processes: without byte code on disk, each would compile torch and Flower anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help test coverage check types types-of-tests demo slow zoo paper paper-quick docs release fmt constraints clean FORCE

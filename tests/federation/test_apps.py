@@ -94,12 +94,17 @@ server(InProcessGrid(nodes), Context(1, 1, {}, RecordDict(), asked, 1))
 """
 
 
-def run_in_process(app, package, settings, asked, **environment):
+def in_process(app, package, settings, asked, **environment):
     """In a process of its own, since both examples have the same names; without Ray, which was seen above."""
     command = [sys.executable, "-W", "ignore", "-c", IN_PROCESS, package, json.dumps(settings), json.dumps(asked)]
     path = os.pathsep.join([str(ROOT / app), str(ROOT / "src")])
     environment = {**os.environ, **QUIET, "PYTHONPATH": path, **environment}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def run_in_process(*app, **environment):
+    """To its end, which is a good one; what it said."""
+    ran = in_process(*app, **environment)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout + ran.stderr
 
@@ -139,19 +144,31 @@ def test_the_rest_of_the_examples_is_the_same(name):
 
 
 # ------------------------------------------------------------------------------------------------- whose settings count
-def test_an_operator_names_the_policy_in_the_configuration_of_its_node(consortium):
+def deployed(consortium, local_steps):
+    """The digits app of nodes whose operators name the policies."""
     policies = [{"policy": str(consortium.client(name).folder / "policy.toml")} for name in consortium.names()]
     settings = [{**dealt, **policy} for dealt, policy in zip(DEALT, policies, strict=True)]
     asked: dict[str, Any] = {
         "num-server-rounds": ROUNDS,
-        "local-steps": LOCAL_STEPS,
+        "local-steps": local_steps,
         "learning-rate": 0.3,
         "timeout": 60.0,
     }
     asked |= {"server-folder": str(consortium.server_folder), "registry": str(consortium.registry_file)}
-    said = run_in_process("apps/digits", "digits_app", settings, asked)
+    return "apps/digits", "digits_app", settings, asked
+
+
+def test_an_operator_names_the_policy_in_the_configuration_of_its_node(consortium):
+    said = run_in_process(*deployed(consortium, LOCAL_STEPS))
     assert said.count("4 took part · verified") == ROUNDS
     assert_everybody_paid(consortium)
+
+
+def test_a_run_without_a_verified_round_fails_as_a_process_and_charges_nobody(consortium):
+    ran = in_process(*deployed(consortium, 10_000))
+    assert ran.returncode != 0
+    assert "NoVerifiedRound" in ran.stderr.splitlines()[-1], ran.stderr
+    assert [spent(consortium, name) for name in consortium.names()] == [(0, [])] * HOSPITALS
 
 
 def test_a_server_cannot_tell_the_app_which_policy_counts(consortium):

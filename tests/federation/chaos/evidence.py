@@ -91,6 +91,11 @@ class Evidence:
         return [(note["dead"], note["round"]) for note in self.notes if "dead" in note]
 
     @cached_property
+    def parted(self) -> set[str]:
+        """Who left, or was excluded."""
+        return {f"hospital-{note['hospital']}" for note in self.notes if note.get("change") in ("leave", "exclude")}
+
+    @cached_property
     def reports(self) -> list[dict]:
         return _lines(self.folder / "reports.jsonl")
 
