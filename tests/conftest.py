@@ -52,20 +52,30 @@ WAITING = ("test_deployment.py", "test_apps.py", "test_simulation.py")
 """Whole federations with processes of their own: begun last, one worker would be idle while they wait."""
 
 
-CASES = 3
 FORMULAS = ("accounting", "integrity", "training")
-"""Where so many cases of one test are traced: the others run the same lines with other values."""
+"""Where the first case of a test is traced: the others run the same lines with other values."""
+ORACLES = tuple(f"accounting/test_{name}.py" for name in ("brute_force", "peers", "reference_table", "renyi", "taylor"))
+"""Most of their time goes to an independent truth, which a tracer slows down for nothing."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that mostly wait begin first; where coverage is measured, searches and all else are not slowed down."""
     items.sort(key=lambda item: item.path.name not in WAITING)
     seen = Counter[str]()
     for item in items:
         test = item.nodeid.partition("[")[0]
+        quick = item.get_closest_marker("one_in")
+        if quick is not None and seen[test] % quick.args[0] != quick.kwargs.get("begin", 0):
+            item.add_marker("slow")
         seen[test] += 1
-        again = seen[test] > CASES and _in(item.path, FORMULAS)
-        if not _in(item.path, TRACED) or again or is_hypothesis_test(getattr(item, "function", None)):
+        again = seen[test] > 1 and _in(item.path, FORMULAS)
+        if (
+            not _in(item.path, TRACED)
+            or _in(item.path, ORACLES)
+            or again
+            or is_hypothesis_test(getattr(item, "function", None))
+        ):
             item.add_marker("no_cover")
 
 

@@ -121,6 +121,7 @@ def truncated(noise: float, *, records: int = 7, said: int = 7, batch: int = 2, 
 KINDS = [fixed, replaced, redrawn, poisson, truncated]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_worst_neighbours_attain_what_one_step_is_said_to_cost_and_none_exceed_it(
@@ -152,6 +153,7 @@ def test_a_larger_data_set_than_was_said_keeps_the_guarantee_of_fixed_size(
     assert broken(case, case.mechanism, 1, EPSILONS[::2], case.neighbours()) == []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("records", [2, 4, 6])
 @pytest.mark.parametrize("cap", [2, 3])
 def test_a_smaller_data_set_than_was_said_keeps_the_guarantee_of_truncated_poisson(cap: int, records: int) -> None:

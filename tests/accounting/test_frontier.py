@@ -156,7 +156,7 @@ def test_there_are_six_tasks_of_the_paper_and_four_of_hospitals() -> None:
     assert len(tasks()) == 10
 
 
-QUICK = {"cifar10-paper", "heart", "eicu-hospitals"}
+QUICK = {"heart", "eicu-hospitals"}
 
 
 @pytest.mark.parametrize("epsilon", [2.0, 8.0])

@@ -58,6 +58,7 @@ COLUMNS: list[tuple[type[FixedSizeGaussian | PoissonGaussian], Accountant, float
 NAMES = ["Poisson RDP", "Poisson PRV", "L-RDP exact", "Taylor 3", "Taylor 4", "PLD", "PLD replace-one"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("column", range(len(COLUMNS)), ids=NAMES)
 @pytest.mark.parametrize(("client", "epsilon", "row"), ROWS)
 def test_the_table_is_reproduced(client: Client, epsilon: float, row: tuple[float, ...], column: int) -> None:

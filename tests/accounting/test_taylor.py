@@ -36,6 +36,7 @@ def bounds(q: float, sigma: float, orders: list[float], terms: int) -> list[floa
     return TaylorAccountant(adjacency=ADD_REMOVE, terms=terms).divergence(history, np.array(orders)).tolist()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("sigma", NOISES)
 @pytest.mark.parametrize("terms", TERMS)
 def test_the_bound_is_never_below_what_it_bounds_and_equals_it_at_whole_orders_below_m(

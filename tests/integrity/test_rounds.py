@@ -112,6 +112,7 @@ def remember(monkeypatch: pytest.MonkeyPatch, *places: object) -> None:
     monkeypatch.setattr(schemes, "transcript_challenge", cache(schemes.transcript_challenge))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_honest_rounds_with_dropouts_and_late_joiners_raise_no_alarm(seed):
     story = tell(federation(3 + 3 * seed, size=5, seed=seed), rounds=14)

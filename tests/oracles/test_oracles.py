@@ -95,6 +95,7 @@ def test_a_window_that_cuts_off_mass_is_refused() -> None:
 # --- Renyi divergences -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("oracle", [subsampled_gaussian, reverse_subsampled_gaussian, replace_one])
 @pytest.mark.parametrize("point", AWKWARD_POINTS)
 def test_the_divergence_is_stable_under_doubled_precision(oracle: Oracle, point: tuple[float, float, float]) -> None:

@@ -90,6 +90,7 @@ ADAPTERS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_adapters_move_as_clipped_gradients_one_by_one_say(name):
     """They alone: the frozen weights are neither moved nor sent. Those that begin at zero are not taken for dead."""

@@ -75,6 +75,7 @@ def checked(dataset):
     return found
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("rows", [None, 5])
 @pytest.mark.parametrize("mechanism", [fixed(), poisson()], ids=["fixed", "poisson"])
 @pytest.mark.parametrize("kind", [Watched, Odd])

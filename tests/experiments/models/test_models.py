@@ -64,7 +64,11 @@ def task(name, encoder, **changes):
     return Task(dataset=records(name), constants=constants, **given | changes)
 
 
-@pytest.mark.parametrize("name", MODELS)
+LARGE = {"vgg11": pytest.mark.slow}
+"""Nine million weights five times over, in double precision: its convolutions are those of cnn."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LARGE.get(name, ())) for name in MODELS])
 def test_a_step_is_the_mean_of_gradients_clipped_one_by_one(name, encoder):
     """All rows at once: a model that could only be run row by row would be too slow for any study."""
     given = task(name, encoder)

@@ -85,7 +85,7 @@ class Forecast(nn.Module):
 
 
 def _whisper() -> Any:
-    return transformers.WhisperConfig(  # type: ignore[call-arg]
+    return transformers.WhisperConfig(
         d_model=16,
         encoder_layers=2,
         decoder_layers=1,
@@ -107,7 +107,7 @@ def _whisper() -> Any:
 
 def _spectrogram() -> Any:
     strides: dict[str, Any] = {"frequency_stride": 4, "time_stride": 4, "max_length": 16, "num_mel_bins": 8}
-    return transformers.ASTConfig(**_BLOCKS, **strides, patch_size=4, num_labels=CLASSES)  # type: ignore[call-arg]
+    return transformers.ASTConfig(**_BLOCKS, **strides, patch_size=4, num_labels=CLASSES)
 
 
 ENTRIES_OF_SIGHT: tuple[Entry, ...] = (

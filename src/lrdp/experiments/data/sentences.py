@@ -82,5 +82,5 @@ def _model(data: Path) -> Any:
         raise InvalidInput(
             "features of text need transformers: nothing was run; pip install 'lrdp[experiments]'."
         ) from None
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()
     return AutoModel.from_pretrained(str(data / FOLDER), local_files_only=True, dtype=torch.float32).eval()

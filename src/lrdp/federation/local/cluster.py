@@ -163,7 +163,7 @@ def confirm_everywhere(place: MeetingPlace) -> int:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    everywhere: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    everywhere: list[dict[str, Any]] = ray.nodes()
     nodes = [node for node in everywhere if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
     if not nodes:
         raise InvalidInput("no machine of the Ray cluster has a processor to spare: nothing was run or spent.")
