@@ -34,11 +34,11 @@ def rows(study: str) -> list[dict[str, Any]] | None:
 def main() -> None:
     """Every page whose results are there."""
     if (found := rows("utility")) is not None:
-        later = rows("recommended") or []  # a run of its own, with a baseline of its own
-        found += [row for row in later if row["method"] == "recommended"]
+        later = rows("automatic") or []  # a run of its own, with a baseline of its own
+        found += [row for row in later if row["method"] == "automatic"]
         findings = utility.Findings(found, tomllib.loads((FOLDER / "published.toml").read_text(encoding="utf-8")))
         fill(FOLDER.parent / "paper.md", {name: made(findings) for name, made in utility.TABLES.items()})
-        fill(FOLDER.parent / "accuracy.md", {"recommended": utility.recommended(later)})
+        fill(FOLDER.parent / "accuracy.md", {"automatic": utility.automatic(later)})
     for study, tables in PAGES.items():
         if (found := rows(study)) is not None:
             fill(FOLDER / f"{study}.md", {name: made(found) for name, made in tables.items()})

@@ -22,9 +22,9 @@ METHODS: Final = {
     "l-rdp": "L-RDP",
     "fixed-pld": "fixed, PLD",
     "truncated": "truncated",
-    "recommended": "recommended",
+    "automatic": "automatic clipping",
 }
-SAME_NOISE: Final = ("none", "recommended")  # none of their own: the recommended method has the truncated one's
+SAME_NOISE: Final = ("none", "automatic")  # none of their own: automatic clipping has the truncated one's
 PUBLISHED: Final = {"poisson-rdp": "RDP", "poisson-prv": "PRV", "l-rdp": "L-RDP"}
 Row = Mapping[str, Any]
 
@@ -60,13 +60,13 @@ def _accuracies(found: Findings, task: str, epsilon: float) -> list[str]:
 def gaps(found: Findings) -> str:
     """What a method loses against Poisson with PRV, with both intervals, the test set's error and the paper's gap."""
     heads = ["task", "ε", "L-RDP − PRV", "paired", "independent", "paper", "truncated − PRV", "paired"]
-    heads += ["recommended − PRV", "paired", "independent", "test set ±"]
+    heads += ["automatic clipping − PRV", "paired", "independent", "test set ±"]
     return table(heads, [_gaps(found, task, epsilon) for task in TASKS for epsilon in found.paper["epsilons"]])
 
 
 def _gaps(found: Findings, task: str, epsilon: float) -> list[str]:
     paper = found.published(task, "l-rdp", epsilon) - found.published(task, "poisson-prv", epsilon)
-    first, second, third = (found.row(task, method, epsilon) for method in ("l-rdp", "truncated", "recommended"))
+    first, second, third = (found.row(task, method, epsilon) for method in ("l-rdp", "truncated", "automatic"))
     return [
         TASKS[task],
         str(epsilon),
@@ -124,14 +124,15 @@ def controls(found: Findings) -> str:
     return table(heads, lines)
 
 
-def recommended(rows: Sequence[Row]) -> str:
-    """The recommended method next to Poisson with PRV of the same run."""
-    heads = ["task", "ε", "Poisson, Opacus's PRV", "recommended", "difference", "paired 95%", "independent 95%", "rate"]
+def automatic(rows: Sequence[Row]) -> str:
+    """Automatic clipping next to Poisson with PRV of the same run."""
+    heads = ["task", "ε", "Poisson, Opacus's PRV", "automatic clipping", "difference"]
+    heads += ["paired 95%", "independent 95%", "rate"]
     found = Findings(rows, {})
-    return table(heads, [_recommended(found, row) for row in rows if row["method"] == "recommended"])
+    return table(heads, [_automatic(found, row) for row in rows if row["method"] == "automatic"])
 
 
-def _recommended(found: Findings, row: Row) -> list[str]:
+def _automatic(found: Findings, row: Row) -> list[str]:
     beside = found.row(row["task"], "poisson-prv", row["epsilon"])
     scores = [f"{each['accuracy']:.2f} ± {each['deviation']:.2f}" for each in (beside, row) if each is not None]
     rate = f"{row['rate']:g}{'*' if row['rate_at_edge'] else ''}"

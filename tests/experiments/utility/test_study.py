@@ -53,14 +53,14 @@ def test_every_method_is_tried_with_as_many_rates():
     for cell, _ in fake(study, lambda cell: 0.5).where(stage="tuning"):
         counts.setdefault((cell["method"], cell["epsilon"]), []).append(cell["rate"])
     assert set(map(tuple, counts.values())) == {(0.5, 2.0)}
-    named = {"none", "poisson-rdp", "poisson-prv", "l-rdp", "fixed-pld", "truncated", "recommended"}
+    named = {"none", "poisson-rdp", "poisson-prv", "l-rdp", "fixed-pld", "truncated", "automatic"}
     assert {method for method, _ in counts} == named
 
 
 def test_automatic_clipping_is_in_the_cells_of_its_method_alone():
     found = fake(small(epsilons=[8.0]), lambda cell: 0.5)
     told = {cell["method"]: cell.values.get("gamma") for cell, _ in found.where(stage="final")}
-    assert told.pop("recommended") == 0.01
+    assert told.pop("automatic") == 0.01
     assert set(told.values()) == {None}
 
 

@@ -59,7 +59,7 @@ def test_with_ledgers_policies_and_verified_rounds_the_models_are_the_same_bits(
 
 
 def test_automatic_clipping_lengthens_what_is_short(final, where):
-    cell = final("recommended")
+    cell = final("automatic")
     flat = Cell(NAME, {name: value for name, value in cell.values.items() if name != "gamma"})
     moved, less = (run_in_process(each, holdings(each, where)).models[0] for each in (cell, flat))
     assert not np.array_equal(moved, less)
