@@ -1,8 +1,9 @@
 """What all tests share: how hypothesis searches, one thread for each worker, and what coverage sees."""
 
+import logging
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or is_hypothesis_test(getattr(item, "function", None))
         ):
             item.add_marker("no_cover")
+
+
+@pytest.fixture(autouse=True)
+def _the_log_as_it_was() -> Iterator[None]:
+    """A guard in the test's own process writes to the streams of the test, which end with it."""
+    logger = logging.getLogger("lrdp")
+    handlers, propagate, level = logger.handlers[:], logger.propagate, logger.level
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.hookimpl(wrapper=True)

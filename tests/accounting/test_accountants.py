@@ -242,6 +242,7 @@ def answers_or_refuses(accountant: Accountant, kind: str, noise: float) -> bool:
     return True
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 @every
 def test_next_to_no_noise_costs_a_finite_epsilon_or_is_refused_with_a_reason(accountant: Accountant, kind: str) -> None:

@@ -75,6 +75,7 @@ def test_the_least_noise_keeps_the_budget_and_a_hair_less_breaks_it(
         assert found.spent.epsilon <= budget.epsilon
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "accountant", [TAYLOR, RenyiAccountant(adjacency=REPLACE_ONE), PldAccountant(adjacency=REPLACE_ONE)]
 )
@@ -108,6 +109,7 @@ def test_the_most_rounds_fit_and_one_more_does_not(mechanism: Mechanism, per_rou
         assert is_the_most(rounds, mechanism, per_round, budget, RENYI)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("accountant", [PLD, TAYLOR], ids=["pld", "taylor"])
 @pytest.mark.parametrize("epsilon", [0.9, 5.3])
 def test_the_most_rounds_are_most_for_the_other_accountants_too(accountant: Accountant, epsilon: float) -> None:
@@ -135,6 +137,7 @@ def truncated(batch_size: int) -> TruncatedPoissonGaussian:
     return TruncatedPoissonGaussian(dataset_size=5000, batch_size=batch_size, cap=128, noise_multiplier=1.0)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("accountant", [RENYI, PLD], ids=["rdp", "pld"])
 @pytest.mark.parametrize("epsilon", [2.0, 8.0])
 def test_the_quietest_batch_is_quieter_than_its_neighbours(accountant: Accountant, epsilon: float) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from lrdp import limits
 from lrdp.accounting.accountants import History, checked_history
@@ -21,6 +21,9 @@ from lrdp.accounting.mechanisms import Adjacency, Mechanism
 from lrdp.accounting.pairs import log_excess, renyi_divergence
 from lrdp.accounting.renyi import FloatArray
 from lrdp.errors import InvalidInput, Unsupported
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FLEET_CHUNK = 1 << 14  # clients whose divergences are held at once: about 8 MB
 _WIDE = (np.dtype(np.int32), np.dtype(np.int64))
@@ -107,6 +110,8 @@ class Fleet:
 
     @cached_property
     def _steps_by_mechanism(self) -> csr_array:
+        from scipy.sparse import csr_array  # here: no command but one looks at fleets
+
         shape = (len(self), len(self.mechanisms))
         return csr_array((self.steps.astype(np.float64), self.numbers, self.starts), shape=shape)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from lrdp.accounting.privacy_loss import LossBins
@@ -102,6 +101,8 @@ class GaussianMixturePair:
         reach = float(-ndtri(tail / 2))
         followed = self._weights() > tail / (2 * len(self.weights))
         furthest = reach + self._shifts()[followed].max(initial=0.0)
+        from scipy.optimize import brentq  # here: commands that need no loss distribution start without it
+
         top = brentq(lambda z: self._above(z) - tail, 0.0, furthest + 1.0) if self._above(0.0) > tail else 0.0
         lowest, highest = self._loss_and_slope(np.array([-reach, top]))[0]
         return float(lowest), float(highest)
