@@ -66,9 +66,9 @@ def newcomer(
     return name
 
 
-def replace_key(world: World, name: str) -> Identity:
-    """The hospital has lost its identity and makes another; what it had is gone."""
-    fresh, path = new_identity(name), world.consortium.client(name).identity_file
+def replace_key(world: World, name: str, fresh: Identity | None = None) -> Identity:
+    """The hospital takes another identity, and what it had is gone; if it was lost, it makes the other one now."""
+    taken, path = fresh or new_identity(name), world.consortium.client(name).identity_file
     path.unlink()
-    keys.save(fresh, path)
-    return fresh
+    keys.save(taken, path)
+    return taken

@@ -15,6 +15,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from federation.rotations import newcomer, replace_key, rotate
@@ -22,7 +23,7 @@ from federation.worlds import TRAINING, World, model, records, reopened
 from lrdp.federation import LocalTask, found
 from lrdp.federation.client.guard import Ward, inspected
 from lrdp.federation.server.saved_state import read_state
-from lrdp.integrity import new_identity
+from lrdp.integrity import Registry, new_identity, read_step
 from lrdp.training import CrossEntropy
 
 from . import cast
@@ -52,6 +53,7 @@ class Director:
     gone: dict[int, float] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
     due: list[Change] = field(init=False)
+    waiting: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
     calm: bool = False
 
     def __post_init__(self) -> None:
@@ -169,14 +171,30 @@ class Director:
             newcomer(self.world, number, fresh, following, training=training, task="task_of_the_chaos:task")
             self.settle_in(number)
         elif given.act == "replace key":
-            rotate(self.world, having={name: replace_key(self.world, name)})
+            fresh = new_identity(name)
+            self.once_in_force(rotate(self.world, having={name: fresh}), partial(replace_key, self.world, name, fresh))
         else:
-            rotate(self.world, without=[name])
+            following = rotate(self.world, without=[name])
             if given.act == "leave":
-                self.left.add(number)
-                for child, (kind, known, _) in self.living.items():
-                    if kind != SERVER and known == f"{kind}-{number}":
-                        os.kill(child, signal.SIGKILL)
+                self.once_in_force(following, partial(self.see_off, number))
+
+    def once_in_force(self, registry: Registry, act: Callable[[], object]) -> None:
+        """As docs/runbook.md says: until then a round may wait for the confirmation that only this member can give."""
+        self.waiting.append((registry.version, act))
+
+    def see_off(self, number: int) -> None:
+        self.left.add(number)
+        for child, (kind, known, _) in self.living.items():
+            if kind != SERVER and known == f"{kind}-{number}":
+                os.kill(child, signal.SIGKILL)
+
+    @property
+    def in_force(self) -> int:
+        """The version of the registry that the receipts name last."""
+        texts = [path.read_text() for path in self.world.consortium.server_folder.glob("receipts-*.txt")]
+        whole = [line for text in texts for line in text[: text.rfind("\n") + 1].split()[1:]]
+        steps = [read_step(bytes.fromhex(line)) for line in whole]
+        return max((step.version for step in steps if isinstance(step, Registry)), default=0)
 
     def run(self, seconds: float) -> int:
         """Until the server's run is over: its exit code."""
@@ -188,6 +206,8 @@ class Director:
                 return code
             while self.due and self.round >= self.due[0].after:
                 self.change(self.due.pop(0))
+            while self.waiting and self.in_force >= self.waiting[0][0]:
+                self.waiting.pop(0)[1]()
             for identity in [each for each, until in self.gone.items() if time.monotonic() > until]:
                 del self.gone[identity]
                 cast.node_path(self.folder, identity).unlink(missing_ok=True)
@@ -198,12 +218,12 @@ class Director:
         raise TimeoutError(f"the run was not over in {seconds} seconds, and stands at round {self.round}.")
 
     def strike(self, where: float) -> None:
-        """Kill one of those who may still die, whatever it is doing."""
-        mortal = sorted(
-            child for child, (kind, _, _) in self.living.items() if self.deaths[kind] < self.mortality(kind)
-        )
-        if mortal:
-            os.kill(mortal[int(where * len(mortal))], signal.SIGKILL)
+        """Kill one of those who may still die, whatever it is doing: each kind is as likely, however many it has."""
+        kinds = sorted({kind for kind, _, _ in self.living.values() if self.deaths[kind] < self.mortality(kind)})
+        if kinds:
+            kind, among = kinds[int(where * len(kinds))], where * len(kinds) % 1
+            mortal = sorted(child for child, (other, _, _) in self.living.items() if other == kind)
+            os.kill(mortal[int(among * len(mortal))], signal.SIGKILL)
 
     def end(self) -> None:
         for child in self.living:
