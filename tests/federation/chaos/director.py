@@ -190,10 +190,12 @@ class Director:
 
     @property
     def in_force(self) -> int:
-        """The version of the registry that the receipts name last."""
-        texts = [path.read_text() for path in self.world.consortium.server_folder.glob("receipts-*.txt")]
-        whole = [line for text in texts for line in text[: text.rfind("\n") + 1].split()[1:]]
-        steps = [read_step(bytes.fromhex(line)) for line in whole]
+        """The version of the registry that the server took up last: its state has what its receipts have not yet."""
+        folder = self.world.consortium.server_folder
+        texts = [path.read_text() for path in folder.glob("receipts-*.txt")]
+        whole = [bytes.fromhex(line) for text in texts for line in text[: text.rfind("\n") + 1].split()[1:]]
+        state = read_state(folder)
+        steps = map(read_step, [*whole, *(() if state is None else state.receipts)])
         return max((step.version for step in steps if isinstance(step, Registry)), default=0)
 
     def run(self, seconds: float) -> int:

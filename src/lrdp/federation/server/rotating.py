@@ -13,6 +13,7 @@ from lrdp.integrity import Registry, RegistryShelf
 from lrdp.screen import visible
 
 _LOG: Final = logging.getLogger("lrdp.server")
+_FLOWER_LOG: Final = logging.getLogger("flwr")  # which `flwr run --stream` shows
 
 
 class Rotating:
@@ -39,7 +40,7 @@ class Rotating:
                 return gone
             self._courier.dismiss(left)
             gone |= left
-            _LOG.info(told(before, following, self._coordinator.round))
+            _FLOWER_LOG.info(told(before, following, self._coordinator.round))
         return gone
 
     @property
