@@ -5,6 +5,7 @@ Who takes part is the consortium's to say. The server brings its word, and every
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -110,6 +111,17 @@ def test_whoever_keeps_the_old_key_is_no_member_any_more(tmp_path: Path) -> None
     assert [report.verified for report in made.reports] == [True] * 3
     assert participants(made)[2] == ("hospital-0", "hospital-1", "hospital-3")
     assert len(made.books("hospital-2").charges.states) == 2
+
+
+def test_flowers_log_says_when_a_registry_is_in_force_and_who_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The runbook tells people to wait for this line before they stop a node."""
+    made = world(tmp_path, 4)
+    with caplog.at_level(logging.INFO, "flwr"):
+        made.run(3, choose=at_round({1: lambda: rotate(made, without=["hospital-3"])}))
+    (said,) = [each.getMessage() for each in caplog.records if each.name == "flwr" and "in force" in each.getMessage()]
+    assert said == "registry 2 is in force from round 3 on · left: hospital-3"
 
 
 def test_a_registry_waits_for_its_first_round(tmp_path: Path) -> None:

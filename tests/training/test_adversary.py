@@ -29,12 +29,11 @@ def one_thread():
 
 @every_form
 def test_no_weights_or_records_move_the_computed_sum_by_more_than_the_clip_norm(name):
-    found = search(FORMS[name], seed=1, budget=Budget(tries=40))
+    found = search(FORMS[name], seed=1, budget=Budget(tries=70))
     assert found.largest <= 1.0, found.attack
     assert found.largest > 0.99  # an attack that fails is still clipped, not thrown away
 
 
-@pytest.mark.one_in(3)
 @every_form
 @pytest.mark.parametrize("gamma", [0.01, 1e-9])
 def test_automatic_clipping_keeps_the_clip_norm_whatever_weights_and_records_are_chosen(name, gamma):

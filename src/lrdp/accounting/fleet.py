@@ -110,7 +110,7 @@ class Fleet:
 
     @cached_property
     def _steps_by_mechanism(self) -> csr_array:
-        from scipy.sparse import csr_array  # here: no command but one looks at fleets
+        from scipy.sparse import csr_array  # here: whoever imports the accountants need not wait for it
 
         shape = (len(self), len(self.mechanisms))
         return csr_array((self.steps.astype(np.float64), self.numbers, self.starts), shape=shape)
