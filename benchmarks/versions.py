@@ -1,7 +1,10 @@
-"""One private step of two versions of this project, in turns: time and live bytes, each as a ratio to plain SGD.
+"""One benchmark of two versions of this project, in turns: every figure of every turn, and the ratio of the medians.
+
+    python benchmarks/versions.py integrity --before ../before --turns 3 -- --case 9.2M:10 --method sketch
 
 A machine's speed changes from hour to hour, so versions are compared within one run. ``--before`` is a checkout of the
-older version, as ``git worktree add ../before COMMIT`` makes one; each version runs its own ``benchmarks/training.py``.
+older version, as ``git worktree add ../before COMMIT`` makes one; each version runs its own ``benchmarks/NAME.py`` with
+the options after ``--``, and reports by the JSON object on the last line.
 """
 
 from __future__ import annotations
@@ -12,57 +15,60 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
-MODELS = ("vgg11", "cnn", "bert_mini", "minilm", "resnet18", "vit", "llama", "convnext")
-SHARED = MODELS[:3]  # the models that every version knows
-ROUNDS = {"cnn": 60, "bert_mini": 7}
-FEW = 3
 TRIES = 5
-FIGURES = ("plain_s", "time_ratio", "memory_ratio")
 
 
-def measured(version: Path, model: str) -> dict[str, float]:
+def numbers(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
+    """Every number of a report, by the keys on the way to it."""
+    branches = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for key, below in branches:
+        yield from numbers(below, (*path, str(key)))
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        yield ".".join(path), float(found)
+
+
+def measured(version: Path, name: str, options: list[str]) -> dict[str, float]:
     """One run of a version's own benchmark, in a process of its own."""
-    command = [sys.executable, str(version / "benchmarks" / "training.py"), "--parts", "steps", "--json"]
-    command += ["--models", model, "--rounds", str(ROUNDS.get(model, FEW)), "--baselines"]
+    command = [sys.executable, str(version / "benchmarks" / f"{name}.py"), "--json", *options]
     environment = os.environ | {"PYTHONPATH": str(version / "src")}
     for _ in range(TRIES):  # a model's random weights may fail the check before training
         done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
         if done.returncode == 0:
-            break
-    else:
-        sys.exit(f"{version} does not run {model}:\n{done.stderr}")
-    found = json.loads(done.stdout.splitlines()[-1])[model]
-    return {name: found[name] for name in FIGURES} | {"step_s": found["plain_s"] * found["time_ratio"]}
+            return dict(numbers(json.loads(done.stdout.splitlines()[-1])))
+    sys.exit(f"{version} does not run {name}:\n{done.stderr}")
 
 
-def compared(before: Path, model: str, turns: int) -> dict[str, dict[str, list[float]]]:
+def in_turns(before: Path, given: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     """Every figure of every turn; which version goes first changes from turn to turn."""
-    runs: dict[str, list[dict[str, float]]] = {"before": [], "now": []}
     places = {"before": before, "now": HERE}
-    for turn in range(turns):
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in places}
+    for turn in range(given.turns):
         for name in sorted(runs, reverse=bool(turn % 2)):
-            runs[name].append(measured(places[name], model))
-            print(f"  {model} {name:6} {runs[name][-1]}", file=sys.stderr)
+            runs[name].append(measured(places[name], given.benchmark, given.options))
+            print(f"turn {turn + 1} {name:6} {runs[name][-1]}", file=sys.stderr, flush=True)
     return {name: {key: [run[key] for run in each] for key in each[0]} for name, each in runs.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmark", help="the name of a benchmark that both versions have, as in: training")
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the older version")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=SHARED, metavar="MODEL")
     parser.add_argument("--turns", type=int, default=3, help="runs of each version")
     parser.add_argument("--json", action="store_true", help="print every figure as one JSON object on the last line")
+    parser.add_argument("options", nargs="*", help="after --: what both are run with")
     given = parser.parse_args()
-    found = {model: compared(given.before.resolve(), model, given.turns) for model in given.models}
-    for model, versions in found.items():
-        for figure in ("step_s", "time_ratio", "memory_ratio"):
-            before, now = (statistics.median(versions[name][figure]) for name in ("before", "now"))
-            print(f"{model:10} {figure:13} before {before:.3f}  now {now:.3f}  ×{now / before:.3f}")
+    found = in_turns(given.before.resolve(), given)
+    for figure in (name for name in found["now"] if name in found["before"]):
+        before, now = (statistics.median(found[name][figure]) for name in ("before", "now"))
+        ratio = f"×{now / before:.3f}" if before else ""
+        print(f"{figure:60} before {before:<10.5g} now {now:<10.5g} {ratio}")
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps({"benchmark": given.benchmark, "options": given.options, **found}))
 
 
 if __name__ == "__main__":
