@@ -1,9 +1,9 @@
 """What each thing that is said to help private training does at equal ε: an ablation on linear heads, by paired seeds.
 
 Every line is compared with the plain one of its task: truncated Poisson, SGD, flat clipping, the last model. Learning
-rates are chosen for each line among six to eight, the same for all lines of a task but for the optimiser's own scale,
-on validation data and by three seeds that are not among those it is judged by. Rows that ``--out`` has already are not
-run again. Run: python benchmarks/accuracy.py --data-dir data --features build/features --out docs/results/accuracy.json
+rates are chosen for each line among seven or eight, the same for all lines of a task but for the optimiser's own scale,
+on validation data and by three seeds that are not among those it is judged by. Rows that ``--out`` has already, with
+the same rates, are not run again. Run: python benchmarks/accuracy.py --data-dir data --features build/features --out docs/results/accuracy.json
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from accuracy_heads import (
     Federation,
     How,
     Sgd,
+    Step,
     automatic,
     averaged,
     check_against_engine,
@@ -34,7 +35,7 @@ from accuracy_heads import (
 )
 from accuracy_tasks import TUNING_SEEDS, Task, World, tasks
 
-from lrdp.accounting import Adjacency, Budget, PldAccountant, TruncatedPoissonGaussian, least_noise
+from lrdp.accounting import Adjacency, Budget, FullBatchGaussian, PldAccountant, TruncatedPoissonGaussian, least_noise
 from lrdp.experiments.study import Places
 from lrdp.experiments.study.surroundings import surroundings
 from lrdp.experiments.utility.statistics import gap
@@ -45,13 +46,17 @@ AS_USUAL: Final = How()
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What is changed: how it is trained, what rates are multiplied by, and whether moments are found first."""
+    """What is changed: how it is trained, what rates are multiplied by, and whether moments are found first.
+
+    ``whole``: every step reads the whole data set.
+    """
 
     name: str
     how: How = AS_USUAL
     slower: float = 1.0
     adam: bool = False
     moments: str = ""
+    whole: bool = False
     cost: str = "none"
 
 
@@ -79,24 +84,29 @@ LINES: Final = (
     ),
     *(Line(name=f"flat clipping at C/{times}", how=How(clip=partial(shorter, times=times))) for times in (3, 10, 30)),
     Line(name="one normaliser for all", how=How(common=True), cost="none"),
+    Line(name="the whole data set in a step", whole=True, cost="2 times the rows"),
     Line(name="private mean", moments="centred", cost="1 step"),
     Line(name="private mean and scale", moments="standardised", cost="1 step"),
 )
 
 
 @lru_cache(maxsize=256)
-def _quiet(size: int, batch: int, steps: int, epsilon: float) -> TruncatedPoissonGaussian:
+def _quiet(size: int, batch: int, steps: int, epsilon: float) -> Step:
+    """Batches of that many, or of all where 0 is given; with the least noise."""
     cap = min(size, math.ceil(batch + 5 * math.sqrt(batch)))
-    first = TruncatedPoissonGaussian(dataset_size=size, batch_size=batch, cap=cap, noise_multiplier=1.0)
+    first: Step = FullBatchGaussian(dataset_size=size, noise_multiplier=1.0)
+    if batch:
+        first = TruncatedPoissonGaussian(dataset_size=size, batch_size=batch, cap=cap, noise_multiplier=1.0)
     accountant = PldAccountant(adjacency=Adjacency.ADD_REMOVE)
     return least_noise(first, steps, Budget(epsilon=epsilon, delta=DELTA), accountant).mechanism
 
 
-def federation(task: Task, world: World, epsilon: float, more_steps: int) -> Federation:
-    """Every client with the noise for all of its steps."""
-    steps = task.rounds * task.local_steps + more_steps
+def federation(task: Task, world: World, epsilon: float, line: Line) -> Federation:
+    """Every client with the noise for all of its steps, and for one more where moments are found first."""
+    steps = task.rounds * task.local_steps + bool(line.moments)
     sizes = [len(share.labels) for share in world.shares]
-    quiet = [_quiet(size + 1, max(1, round(task.share * size)), steps, epsilon) for size in sizes]
+    batches = [0 if line.whole else max(1, round(task.share * size)) for size in sizes]
+    quiet = [_quiet(size + 1, batch, steps, epsilon) for size, batch in zip(sizes, batches, strict=True)]
     return Federation(
         shares=world.shares, steps=quiet, classes=task.classes, rounds=task.rounds, local_steps=task.local_steps
     )
@@ -105,7 +115,7 @@ def federation(task: Task, world: World, epsilon: float, more_steps: int) -> Fed
 def run(task: Task, line: Line, epsilon: float, rate: float, seed: int) -> tuple[float, float]:
     """How good the model of one training is, on validation data and on the test's."""
     world = task.made(seed)
-    given = federation(task, world, epsilon, 1 if line.moments else 0)
+    given = federation(task, world, epsilon, line)
     if line.moments:
         mean, scale = private_moments(given, task.reach, seed)
         spread = np.sqrt(np.mean(scale**2)) * np.ones_like(scale) if line.moments == "centred" else scale
@@ -118,16 +128,21 @@ def run(task: Task, line: Line, epsilon: float, rate: float, seed: int) -> tuple
     return world.validation(model), world.test(model)
 
 
+def _rates_of(task: Task, line: Line) -> tuple[float, ...]:
+    return task.adam_rates if line.adam else tuple(rate * line.slower for rate in task.rates)
+
+
 def judged(task: Task, line: Line, epsilon: float) -> dict[str, Any]:
     """A line with the rate that suits it."""
     begun = time.process_time()
-    rates = task.adam_rates if line.adam else tuple(rate * line.slower for rate in task.rates)
+    rates = _rates_of(task, line)
     tried = {rate: fmean(run(task, line, epsilon, rate, seed)[0] for seed in TUNING_SEEDS) for rate in rates}
     rate = max(tried, key=lambda each: tried[each])
     scores = {seed: run(task, line, epsilon, rate, seed)[1] for seed in SEEDS}
     runs = len(rates) * len(TUNING_SEEDS) + len(SEEDS)
     return {
         "rate": rate,
+        "rates": list(rates),
         "rate_at_edge": rate in (rates[0], rates[-1]),
         "scores": scores,
         "mean": fmean(scores.values()),
@@ -136,13 +151,13 @@ def judged(task: Task, line: Line, epsilon: float) -> dict[str, Any]:
 
 
 def _lines(name: str, among: Sequence[str]) -> Iterator[Line]:
-    """Those of a task; clients of equal size have one normaliser anyway."""
+    """Those of a task; clients of equal size have one normaliser anyway, and large ones do not read all at once."""
     if name == "views":
         yield replace(PLAIN, name="4 views of a record", cost="4 times the rows")
         return
     for line in LINES:
         asked = line is PLAIN or any(word in line.name for word in among)
-        if asked and not (line.how.common and name not in ("heart", "tcga")):
+        if asked and not ((line.how.common or line.whole) and name not in ("heart", "tcga")):
             yield line
 
 
@@ -163,7 +178,7 @@ def ablation(
         for epsilon in epsilons:
             for line in _lines(name, among):
                 row = dict(rows.get((task.title, epsilon, line.name), {}))
-                if not row:
+                if row.get("rates") != list(_rates_of(task, line)):
                     about = {"task": task.title, "epsilon": epsilon, "line": line.name, "cost": line.cost}
                     row = {**about, **judged(task, line, epsilon)}
                 rows[task.title, epsilon, line.name] = row

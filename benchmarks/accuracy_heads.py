@@ -17,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from lrdp.accounting import FixedSizeGaussian, TruncatedPoissonGaussian
+from lrdp.accounting import FixedSizeGaussian, FullBatchGaussian, TruncatedPoissonGaussian
 from lrdp.training import PublicConstants, Task, TensorRecords, unaccounted_private_update
 from lrdp.training import Sgd as EngineSgd
 
 Array = NDArray[np.float32]
 Chance = np.random.Generator
+Step = TruncatedPoissonGaussian | FullBatchGaussian
 CLIP_NORM: Final = 1.0
 _BETAS: Final = (0.9, 0.999)
 _TINY: Final = 1e-8
@@ -105,14 +106,16 @@ class Federation:
     """Shares, each with its mechanism, and how long they train."""
 
     shares: Sequence[Share]
-    steps: Sequence[TruncatedPoissonGaussian]
+    steps: Sequence[Step]
     classes: int
     rounds: int
     local_steps: int
 
 
-def drawn(step: TruncatedPoissonGaussian, count: int, chance: Chance) -> NDArray[np.int64]:
-    """A batch of truncated Poisson sampling."""
+def drawn(step: Step, count: int, chance: Chance) -> NDArray[np.int64]:
+    """A batch of truncated Poisson sampling, or all there is."""
+    if isinstance(step, FullBatchGaussian):
+        return np.arange(count)
     found = np.flatnonzero(chance.random(count) < step.probability)
     return chance.choice(found, step.cap, replace=False) if len(found) > step.cap else found
 
@@ -138,14 +141,14 @@ def trained(given: Federation, how: How, rate: float, seed: int) -> list[Array]:
     weights: Array = np.zeros((given.classes, width), np.float32)
     models = []
     memories = [how.optimiser() for _ in given.shares]
-    middle = float(np.mean([step.batch_size for step in given.steps]))
+    middle = float(np.mean([step.normaliser for step in given.steps]))
     for number in range(given.rounds):
         if not how.kept:
             memories = [how.optimiser() for _ in given.shares]
         moved = np.zeros_like(weights)
         for client, (share, step) in enumerate(zip(given.shares, given.steps, strict=True)):
             chance, own = np.random.default_rng([seed, client, number]), weights.copy()
-            normaliser = middle if how.common else float(step.batch_size)
+            normaliser = middle if how.common else float(step.normaliser)
             deviation = step.noise_multiplier * CLIP_NORM / normaliser
             for _ in range(given.local_steps):
                 whole = clipped_sum(own, share, drawn(step, len(share.labels), chance), how.clip) / normaliser
@@ -173,7 +176,7 @@ def private_moments(given: Federation, reach: float, seed: int) -> tuple[Array, 
         both = most * np.concatenate([near, near**2], 1)
         both *= flat(np.linalg.norm(both, axis=1))[:, None]
         noise = step.noise_multiplier * CLIP_NORM * chance.standard_normal(2 * width)
-        found += (both.sum(0) + noise) / step.batch_size / len(given.shares)
+        found += (both.sum(0) + noise) / step.normaliser / len(given.shares)
     mean = found[:width] / most * reach
     variance = found[width:] / most * reach**2 - mean**2
     return mean.astype(np.float32), np.sqrt(np.maximum(variance, 1e-3 * max(variance.mean(), 1e-30))).astype(np.float32)

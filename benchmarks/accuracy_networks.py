@@ -133,10 +133,11 @@ def judged(data: Pictures, step: TruncatedPoissonGaussian, standardised: bool) -
 def main() -> None:
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("--data-dir", type=Path, default=Path("data"))
+    asked.add_argument("--features", type=Path, default=Path("build/features"))
     asked.add_argument("--out", type=Path, default=Path("build/accuracy-networks.json"))
     given = asked.parse_args()
     torch.set_num_threads(1)
-    data = pictures(Places(data=given.data_dir, features=given.out.parent, results=given.out.parent))
+    data = pictures(Places(data=given.data_dir, features=given.features, results=given.out.parent))
     first = TruncatedPoissonGaussian(dataset_size=RECORDS + 1, batch_size=BATCH, cap=185, noise_multiplier=1.0)
     accountant = PldAccountant(adjacency=Adjacency.ADD_REMOVE)
     step = least_noise(first, ROUNDS * LOCAL_STEPS, Budget(epsilon=EPSILON, delta=DELTA), accountant).mechanism

@@ -144,8 +144,8 @@ def tasks(places: Places) -> dict[str, Task]:
     """All that is tried; a grid of rates is wide enough that the best of the plain line lies inside."""
     many = partial(Task, rounds=10, local_steps=4, share=0.128)
     made = partial(partial, _clients, places)
-    pixels: dict[str, Any] = {"classes": 10, "rates": _rates(0.3, 6, 3), "adam_rates": _rates(0.003, 6, 3)}
-    wide: dict[str, Any] = {"adam_rates": _rates(0.01, 6, 3)}
+    pixels: dict[str, Any] = {"classes": 10, "rates": _rates(0.9, 8, 3), "adam_rates": _rates(0.001, 8, 3)}
+    wide: dict[str, Any] = {"adam_rates": _rates(0.003, 8, 3)}
     few = partial(Task, classes=2, share=0.5, rounds=20, local_steps=1, reach=1.5)
     hospitals: dict[str, Any] = {"rates": _rates(0.025, 8, 4), "adam_rates": _rates(0.0003, 7, 3)}
     return {
@@ -159,24 +159,24 @@ def tasks(places: Places) -> dict[str, Task]:
             title="MNIST, scattering features",
             made=made("mnist", "scattering", 1),
             classes=10,
-            rates=_rates(2.8, 6, 3),
+            rates=_rates(0.9, 8, 3),
             **wide,
         ),
         "emnist": many(
             title="EMNIST, scattering features",
             made=made("emnist", "scattering", 1),
             classes=47,
-            rates=_rates(8, 6, 3),
+            rates=_rates(3, 8, 3),
             **wide,
         ),
         "cifar10": many(
             title="CIFAR-10, EfficientNet's features",
             made=made("cifar10", "efficientnet", 1),
             classes=10,
-            rates=_rates(3, 6, 3),
+            rates=_rates(1, 8, 3),
             **wide,
         ),
         "sst2": many(
-            title="SST-2, MiniLM's features", made=made("sst2", "sentence", 1), classes=2, rates=_rates(1, 6, 3), **wide
+            title="SST-2, MiniLM's features", made=made("sst2", "sentence", 1), classes=2, rates=_rates(0.3, 8, 3), **wide
         ),
     }

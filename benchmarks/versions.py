@@ -60,8 +60,9 @@ def main() -> None:
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the older version")
     parser.add_argument("--turns", type=int, default=3, help="runs of each version")
     parser.add_argument("--json", action="store_true", help="print every figure as one JSON object on the last line")
-    parser.add_argument("options", nargs="*", help="after --: what both are run with")
-    given = parser.parse_args()
+    words = sys.argv[1:]
+    own = words.index("--") if "--" in words else len(words)
+    given = parser.parse_args(words[:own], argparse.Namespace(options=words[own + 1 :]))
     found = in_turns(given.before.resolve(), given)
     for figure in (name for name in found["now"] if name in found["before"]):
         before, now = (statistics.median(found[name][figure]) for name in ("before", "now"))

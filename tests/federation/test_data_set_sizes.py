@@ -158,7 +158,7 @@ def test_the_refusal_says_to_start_again(tmp_path: Path) -> None:
 
 # ---------------------------------------- at set-up
 SENTENCE = (
-    f"the data set has {STATED} records, and with {STATED - 1} it would be refused, which would reveal that one "
+    f"the data set has {STATED} records, and with {STATED - 1} it would be refused, which would reveal one "
     f"record: "
     f"dataset must hold at least dataset_size={STATED} records, got {STATED - 1}: .* account with a smaller"
 )
@@ -201,6 +201,20 @@ def test_there_is_room_for_exactly_those_whose_neighbours_can_all_be_trained(
     for records in range(200):
         assert _passes(lambda size: sampler_for(mechanism, size), records) == (records in inside)
         assert _passes(lambda size: check_room(mechanism, size), records) == (records in with_room)
+        for rows in (2, 5, 40):
+            both = records - rows in inside and records + rows in inside
+            assert _passes(lambda size, rows=rows: check_room(mechanism, size, rows), records) == both  # type: ignore[misc]
+
+
+def test_a_unit_of_several_rows_needs_room_for_all_of_them(tmp_path: Path) -> None:
+    """The statement promises ε for the unit: with it gone, the rest must still be what the bound is proved for."""
+    made = stage(tmp_path)
+    home = made.world.consortium.client(VICTIM)
+    change_policy(made.world, VICTIM, max_rows_per_unit="5")
+    for spare in (1, 4):
+        with pytest.raises(InvalidInput, match=f"with {STATED + spare - 5} it would be refused.* one unit of 5 records"):
+            bench_of(Shelf(STATED + spare)).set_up(home.policy())
+    bench_of(Shelf(STATED + 5)).set_up(home.policy())
 
 
 def _passes(check: Callable[[int], object], records: int) -> bool:

@@ -63,7 +63,7 @@ SIDES = {
 }
 """How each figure of a summary may be printed."""
 UNPRINTED = {
-    *(f"{risk}.{each}" for risk in ("risk", "risk_spent") for each in ("guess_rate", "advantage", "true_positives")),
+    *(f"{each}.{part}" for each in ("trade_off", "trade_off_spent") for part in ("presence", "absence", "advantage")),
     "without_voids.spent.epsilon",  # beside the guaranteed figures it would be one of another kind
     "without_voids.spent.delta",
     "without_voids.spent.order",
@@ -118,8 +118,8 @@ def drawn(base: Summary, seed: int) -> Summary:
         spent=fixed,
         group=for_group(guaranteed, rows),
         group_spent=spent(draw, delta),
-        risk=TradeOff.of_points([guaranteed]).risk,
-        risk_spent=TradeOff.of_points([fixed]).risk,
+        trade_off=TradeOff.of_points([guaranteed]),
+        trade_off_spent=TradeOff.of_points([fixed]),
         spent_elsewhere=tuple(spent(draw, delta / factor) for factor in (1, 100, 10_000)),
         without_voids=FilterAnswer(admitted=True, guaranteed=spent(draw, delta), spent=spent(draw, delta)),
         recorded=base.recorded._replace(guaranteed=spent(draw).epsilon, spent=spent(draw).epsilon),
@@ -155,7 +155,7 @@ def claims(summary: Summary) -> list[Claim]:
     known += [claim(left, Side.DOWN), *up(100 * right_guesses(bound))]
     known += up(rows * Fraction(bound.epsilon), group_delta(bound, rows))
     for risk in (summary.risk, summary.risk_spent):
-        known += up(*(100 * Fraction(rate) for rate in (risk.guess_rate, *risk.true_positives)))
+        known += up(*(100 * Fraction(rate) for rate in (risk.guess_rate, risk.advantage, *risk.true_positives)))
     for step, steps in summary.history.items():
         sizes = [getattr(step, name) for name in ("batch_size", "dataset_size", "cap") if hasattr(step, name)]
         known += [*whole(step.noise_multiplier, steps, *sizes), *up(sizes[0] / sizes[1])]
@@ -238,7 +238,7 @@ def test_what_voids_would_add_is_of_the_kind_that_is_guaranteed(base: Summary) -
 
 def test_a_charge_whose_epsilon_is_nought_was_a_release_all_the_same(base: Summary) -> None:
     point = PrivacySpent(epsilon=0.0, delta=base.budget.delta)
-    nought = replace(base, guaranteed=point, risk=TradeOff.of_points([point]).risk)
+    nought = replace(base, guaranteed=point, trade_off=TradeOff.of_points([point]))
     plain, *_ = Statement(summary=nought).points
     assert "at most 50.1 right answers in 100" in plain.text
     plain, *_ = Statement(summary=replace(nought, history={})).points

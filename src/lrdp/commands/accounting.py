@@ -160,6 +160,7 @@ def _print_spent(
         "mechanism": step.name,
         "adjacency": books.adjacency.value,
         "accountant": books.name,
+        **({"group_size": books.rows} if isinstance(books, GroupAccountant) else {}),
         # As it was given, or with the six digits with which it was found.
         "noise_multiplier": step.noise_multiplier,
         "steps": steps,

@@ -71,7 +71,7 @@ def init(
         typer.Option(
             "--dataset-size",
             "-n",
-            help="A public bound on the number of records, with one record to spare: the most, or the fewest with "
+            help="A public bound on the number of records, with all rows of one unit to spare: the most, or the fewest with "
             "--mechanism fixed-size.",
         ),
     ] = 5000,

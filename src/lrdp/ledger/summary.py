@@ -18,6 +18,7 @@ from lrdp.accounting import (
     PldAccountant,
     PrivacySpent,
     Risk,
+    TradeOff,
     trade_off,
 )
 from lrdp.figures import AtLeast, left
@@ -37,9 +38,9 @@ class Summary:
     """One client's books in figures.
 
     ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps would cost had they been fixed
-    in advance; ``group`` and ``group_spent`` are both for a unit with as many rows as the policy allows, ``risk``
-    and ``risk_spent`` say what an attack can tell of one record; ``without_voids`` is ``guaranteed`` and ``spent`` had
-    nothing been voided; ``recorded`` is what was computed, by which accountant, when the last charge was made.
+    in advance; ``group`` and ``group_spent`` are both for a unit with as many rows as the policy allows;
+    ``trade_off`` and ``trade_off_spent`` are what an attack can tell of one record; ``without_voids`` is ``guaranteed``
+    and ``spent`` had nothing been voided; ``recorded`` is what was computed, by which accountant, when the last charge was made.
     """
 
     policy: Policy
@@ -54,8 +55,8 @@ class Summary:
     spent_elsewhere: tuple[PrivacySpent, ...]
     group: PrivacySpent
     group_spent: PrivacySpent
-    risk: Risk
-    risk_spent: Risk
+    trade_off: TradeOff
+    trade_off_spent: TradeOff
     without_voids: FilterAnswer
     recorded: Reserved | None
     history: Mapping[Mechanism, int]
@@ -73,6 +74,16 @@ class Summary:
     entries: int
     digest: str
     clock_fell: int
+
+    @property
+    def risk(self) -> Risk:
+        """What people read of ``trade_off``."""
+        return self.trade_off.risk
+
+    @property
+    def risk_spent(self) -> Risk:
+        """The same had the steps been fixed in advance."""
+        return self.trade_off_spent.risk
 
     @property
     def left(self) -> AtLeast:
@@ -103,8 +114,8 @@ def summarize(books: Books) -> Summary:
         spent=answer.spent,
         spent_elsewhere=_elsewhere(accountant, books.charges.history, books.budget.delta),
         **_of_group(state, answer, policy.identity.records_per_unit),
-        risk=state.rule.trade_off(state.budget, state.adjacency, state.history).risk,
-        risk_spent=trade_off(PldAccountant(adjacency=state.adjacency), state.history, state.budget.delta).risk,
+        trade_off=state.rule.trade_off(state.budget, state.adjacency, state.history),
+        trade_off_spent=trade_off(PldAccountant(adjacency=state.adjacency), state.history, state.budget.delta),
         without_voids=with_voids.answer(),
         recorded=books.charges.newest,
         history=books.charges.history,

@@ -78,11 +78,13 @@ def _privacy_loss(summary: Summary, texts: dict[str, str]) -> dict[str, Any]:
     """For the unit as a whole, as it is guaranteed."""
     held = summary.group
     parameters = {"epsilon": float(AtMost(held.epsilon)), "delta": float(AtMost(held.delta))}
+    rows, unit = summary.policy.identity.records_per_unit, summary.policy.identity.unit
+    detail = f" This is for one record; ε and δ are for a {unit} with up to {rows} of them." if rows > 1 else ""
     return {
-        "privacy_unit": summary.policy.identity.unit,
+        "privacy_unit": unit,
         "privacy_unit_details": f"{texts['unit']} Neighbouring data sets: {texts['adjacency']}",
         "privacy_parameters": parameters,
-        "privacy_parameters_details": texts["risk"],
+        "privacy_parameters_details": texts["risk"] + detail,
     }
 
 

@@ -21,6 +21,7 @@ def words(risk: Risk) -> str:
     rates = zip(FALSE_POSITIVES, risk.true_positives, strict=True)
     found = ", ".join(f"{AtMost(true):.1%} at {AtMost(false):.1%}" for false, true in rates)
     return (
-        f"at most {AtMost(risk.guess_rate):.1%} of guesses are right (a coin: 50%), and of the records that were used "
+        f"at most {AtMost(risk.guess_rate):.1%} of guesses are right (a coin: 50%; an advantage of at most "
+        f"{AtMost(risk.advantage):.1%}), and of the records that were used "
         f"an attack finds at most {found} false alarms."
     )

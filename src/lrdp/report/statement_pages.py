@@ -7,6 +7,7 @@ from textwrap import fill
 from typing import Final
 
 from lrdp.figures import AtMost
+from lrdp.report import risk_picture
 from lrdp.report.statement import Statement
 from lrdp.screen import visible
 
@@ -25,6 +26,10 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .5rem .6rem; border-top: 1px solid var(--line);
   overflow-wrap: anywhere; }
 th { width: 12rem; font-weight: 600; }
+.curve { max-width: 24rem; font-size: .7rem; fill: var(--soft); }
+.curve polyline, .curve line, .curve rect { fill: none; stroke: var(--bar); stroke-width: 2; }
+.curve rect, .curve line { stroke: var(--line); stroke-width: 1; }
+.curve .chance { stroke: var(--soft); stroke-dasharray: 1 3; }
 @media (max-width: 36rem) { th, td { display: block; width: auto; } td { border-top: 0; padding-top: 0; } }
 @media print {
   :root { color-scheme: light; --ink: #000000; --paper: #ffffff; --soft: #444444; --line: #999999; --bar: #0b5cad; }
@@ -77,10 +82,18 @@ Evidence for an expert's judgement, not a certificate.</p>
 {rows}
 </tbody>
 </table>
-</main>
+{_curves(statement)}</main>
 </body>
 </html>
 """
+
+
+def _curves(statement: Statement) -> str:
+    summary = statement.summary
+    if not summary.history:
+        return ""
+    picture = risk_picture.svg(summary.trade_off, summary.trade_off_spent)
+    return f"<figure>\n{picture}\n<figcaption>{risk_picture.LABEL}</figcaption>\n</figure>\n"
 
 
 def _words(text: str) -> str:

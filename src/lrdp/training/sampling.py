@@ -126,19 +126,21 @@ def sampler_for(mechanism: Mechanism, records: int) -> Sampler:
     return found(mechanism, records)
 
 
-def check_room(mechanism: Mechanism, records: int) -> None:
-    """Refuse a data set of a size at which one record more or fewer could not be trained on.
+def check_room(mechanism: Mechanism, records: int, per_unit: int = 1) -> None:
+    """Refuse a data set of a size at which one unit more or fewer, of up to ``per_unit`` records, could not be trained on.
 
-    Guarantees: every neighbour of a data set that passes is within the mechanism's domain, so that no refusal can tell
-    the two apart. It is for whoever sets a client up, before a server can see anything, and never for a reply.
+    Guarantees: every neighbour of a data set that passes is within the mechanism's domain, so that its bound holds for
+    both and no refusal can tell them apart. A domain has no gaps: the largest unit stands for all smaller ones. It is
+    for whoever sets a client up, before a server can see anything, and never for a reply.
     """
-    for neighbour in (records - 1, records + 1):
+    unit = "one record" if per_unit == 1 else f"one unit of {per_unit} records"
+    for neighbour in (records - per_unit, records + per_unit):
         try:
             sampler_for(mechanism, neighbour)
         except InvalidInput as problem:
             raise InvalidInput(
                 f"the data set has {records} records, and with {neighbour} it would be refused, which would reveal "
-                f"that one record: {problem}"
+                f"{unit}: {problem}"
             ) from None
 
 

@@ -18,7 +18,7 @@ from federation.test_retries import Watch
 from federation.worlds import TRAINING, World, initial, world
 from lrdp import files
 from lrdp.errors import InvalidInput
-from lrdp.federation import BufferedAverage, Order, RoundReport, VerifiedAverage
+from lrdp.federation import BufferedAverage, Order, RoundReport, RunResult, VerifiedAverage
 from lrdp.federation.server import archive
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
@@ -317,9 +317,11 @@ def test_the_last_and_the_best_model_are_kept_and_every_so_many_if_asked(tmp_pat
         return MetricRecord({"accuracy": scores[number]}) if number else None
 
     strategy = place.strategy(order=Order(steps=1), keep_every=4)
-    strategy.start(place.grid, initial(), num_rounds=5, timeout=5, evaluate_fn=evaluate)
+    result = strategy.start(place.grid, initial(), num_rounds=5, timeout=5, evaluate_fn=evaluate)
     kept = sorted(path.stem[-5:] for path in place.consortium.server_folder.glob("model-*.safetensors"))
     assert kept == ["00002", "00004", "00005"]
+    assert result.best is not None
+    assert result.best.stem[-5:] == "00002"
     lines = (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     assert [record["metrics"]["accuracy"] for record in records] == [0.25, 0.75, 0.5, None, 0.5]
@@ -328,3 +330,43 @@ def test_the_last_and_the_best_model_are_kept_and_every_so_many_if_asked(tmp_pat
         "declined", "metrics", "model", "participants", "problem", "seconds", "session", "staleness", "verified"
     }  # fmt: skip
     assert set(records[0]) == allowed
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_the_best_model_is_not_lost_where_a_server_dies_before_it_has_judged_it(tmp_path: Path, buffered: bool) -> None:
+    place = world(tmp_path, 3)
+    dying, judged = {2}, []
+
+    def evaluate(number: int, _arrays: ArrayRecord) -> MetricRecord:
+        if number in dying:
+            dying.clear()
+            raise Killed
+        judged.append(number)
+        return MetricRecord({"accuracy": 0.75 if number == 2 else 0.25})
+
+    def start() -> RunResult:
+        terms = place.strategy()._terms
+        strategy = BufferedAverage(terms, buffer=3) if buffered else VerifiedAverage(terms)
+        return strategy.start(place.grid, initial(), num_rounds=3, timeout=5, evaluate_fn=evaluate)
+
+    with pytest.raises(Killed):
+        start()
+    result = start()
+    assert judged == [0, 1, 2, 3]
+    assert result.best is not None
+    assert result.best.exists()
+    assert read_model(result.best).round == 2
+    assert result.evaluate_metrics_serverapp[2]["accuracy"] == 0.75
+
+
+def test_whoever_evaluates_without_a_score_is_told_that_no_best_model_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = world(tmp_path, 3)
+    found = MetricRecord({"perplexity": 12.5})
+    with caplog.at_level("INFO", "flwr"):
+        result = place.strategy().start(
+            place.grid, initial(), num_rounds=1, timeout=5, evaluate_fn=lambda _number, _arrays: found
+        )
+    assert result.best is None
+    assert "No best model was kept" in caplog.text

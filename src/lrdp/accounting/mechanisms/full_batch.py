@@ -39,8 +39,8 @@ class FullBatchGaussian(SizedGaussian):
             "max_dataset_size",
             Side.SAME,
             "There are at most this many records, a public upper bound that sums are divided by: rows and noise depend "
-            "on it, never on the true number. State one that leaves a record to spare: whether training starts must "
-            "not depend on a single record.",
+            "on it, never on the true number. State one that leaves all rows of one unit to spare: whether training "
+            "starts must not depend on a single one.",
         ),
     }
 

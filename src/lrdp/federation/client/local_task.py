@@ -133,7 +133,7 @@ class Workbench:
         return Layout.of_model(self.model)
 
     def set_up(self, policy: Policy) -> None:
-        """See that the data set can be trained on as the policy says, even with one record more or fewer.
+        """See that the data set can be trained on as the policy says, even with one unit more or fewer.
 
         Guarantees: the number of records is compared once, before anything is entered or answered. A policy that states
         another size later is refused, whatever the number is, until the client is started again. A record here is what
@@ -143,7 +143,7 @@ class Workbench:
         stated = rule.name, rule.dataset_size, identity.clipped, identity.max_rows_per_unit
         if self._stated is None:
             _demand_units(self._task, policy)
-            check_room(rule, self._counted(identity.max_rows_per_unit))
+            check_room(rule, self._counted(identity.max_rows_per_unit), identity.records_per_unit)
             self._stated = stated
         elif self._stated != stated:
             raise PolicyRefused(

@@ -74,6 +74,7 @@ class BufferedAverage:
         coordinator.note(order=self._terms.order.encode().hex())
         workshop = Workshop(grid, coordinator, self._terms, timeout)
         judge, result = Judge(coordinator, evaluate_fn, self._terms.score), RunResult()
+        judge.at_the_start(coordinator.round, result)
         try:
             while coordinator.round < num_rounds:
                 self._advance(workshop, judge, result)

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from flwr.app import ArrayRecord, MetricRecord
@@ -32,10 +33,12 @@ class RunResult(Result):
     """Flower's result; ``reason`` says why the run ended before all of its rounds, and is empty where it did not.
 
     ``average`` is that of the last verified models, where the terms ask for one; ``arrays`` are the last one's.
+    ``best`` is the file of the verified model that ``evaluate_fn`` gave the best score, where it gave any.
     """
 
     reason: str = ""
     average: ArrayRecord | None = None
+    best: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,13 @@ class Judge:
     coordinator: Coordinator
     evaluate: EvaluateFunction | None
     score: Score
+
+    def at_the_start(self, number: int, result: RunResult) -> None:
+        """Evaluate the model that a run begins with: a server that died may not have come to it."""
+        arrays = as_arrays(self.coordinator)
+        found = self(number, arrays, verified=self.coordinator.round > 0)
+        if found is not None:
+            result.evaluate_metrics_serverapp[number] = found
 
     def __call__(self, number: int, arrays: ArrayRecord, *, verified: bool) -> MetricRecord | None:
         """What ``evaluate_fn`` says of the model after the attempt of this number."""
@@ -78,6 +88,18 @@ def _averaged(coordinator: Coordinator) -> ArrayRecord | None:
     return None if average is None else as_record(average.layout, average.vector)
 
 
+def _best(coordinator: Coordinator, result: RunResult) -> Path | None:
+    """Where the best model lies; whoever evaluates and has none is told why."""
+    best = coordinator.progress.best
+    if best is not None:
+        path = coordinator.archive.models.path(best)
+        _FLOWER_LOG.info("The best model by evaluate_fn is that of round %d: %s", best, path)
+        return path
+    if result.evaluate_metrics_serverapp:
+        _FLOWER_LOG.warning("No best model was kept: evaluate_fn gave no accuracy and no loss. Name a Terms(score=…).")
+    return None
+
+
 def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> RunResult:
     """Bring home the last ACCEPTs, so that the last receipt has its quorum too; then the model, and why it ended.
 
@@ -93,6 +115,7 @@ def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> Run
         raise NoVerifiedRound(f"the run ended without a verified round, so there is no model to return: {reason}")
     result.arrays = as_arrays(coordinator)
     result.average = _averaged(coordinator)
+    result.best = _best(coordinator, result)
     if result.reason:
         _FLOWER_LOG.warning("The run ends with the model of round %d: %s", coordinator.round, result.reason)
     return result

@@ -120,8 +120,7 @@ class VerifiedAverage(Strategy):
         coordinator.note(order=order.encode().hex())
         self.summary()
         result = RunResult(arrays=as_arrays(coordinator))
-        if not coordinator.progress.tried:
-            _put(result.evaluate_metrics_serverapp, 0, judge(0, result.arrays, verified=False))
+        judge.at_the_start(coordinator.progress.tried, result)
         try:
             while coordinator.progress.tried < num_rounds:
                 self._attempt(grid, timeout, judge, result)
