@@ -3,7 +3,8 @@
 Every line is compared with the plain one of its task: truncated Poisson, SGD, flat clipping, the last model. Learning
 rates are chosen for each line among seven or eight, the same for all lines of a task but for the optimiser's own scale,
 on validation data and by three seeds that are not among those it is judged by. Rows that ``--out`` has already, with
-the same rates, are not run again. Run: python benchmarks/accuracy.py --data-dir data --features build/features --out docs/results/accuracy.json
+the same rates, are not run again.
+Run: python benchmarks/accuracy.py --data-dir data --features build/features --out docs/results/accuracy.json
 """
 
 from __future__ import annotations

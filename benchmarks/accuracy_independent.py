@@ -38,7 +38,9 @@ FIRST_SEED: Final = {"poisson-prv": 1_000, "truncated": 2_000}
 def _data(places: Places, task: str) -> list[tuple[Any, Any]]:
     found = prepared(DataSettings(data=task, features=FEATURES[task]), places)
     splits = (found.train, found.test)
-    return [(np.ascontiguousarray(split.inputs.float().numpy(), np.float32), np.asarray(split.labels)) for split in splits]
+    return [
+        (np.ascontiguousarray(split.inputs.float().numpy(), np.float32), np.asarray(split.labels)) for split in splits
+    ]
 
 
 def scored(places: Places, row: Mapping[str, Any], seed: int) -> float:
@@ -94,7 +96,9 @@ def main() -> None:
             gap = difference(found["truncated"], found["poisson-prv"])
             stored["gaps"][f"{task} {epsilon:g}"] = gap
             means = " ".join(f"{name} {fmean(each):.2f}" for name, each in found.items())
-            print(f"{task} ε {epsilon:g}: {means}, {gap['gap']:+.3f} ({gap['low']:+.3f} … {gap['high']:+.3f})", flush=True)
+            print(
+                f"{task} ε {epsilon:g}: {means}, {gap['gap']:+.3f} ({gap['low']:+.3f} … {gap['high']:+.3f})", flush=True
+            )
             given.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 

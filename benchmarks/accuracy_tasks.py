@@ -177,6 +177,10 @@ def tasks(places: Places) -> dict[str, Task]:
             **wide,
         ),
         "sst2": many(
-            title="SST-2, MiniLM's features", made=made("sst2", "sentence", 1), classes=2, rates=_rates(0.3, 8, 3), **wide
+            title="SST-2, MiniLM's features",
+            made=made("sst2", "sentence", 1),
+            classes=2,
+            rates=_rates(0.3, 8, 3),
+            **wide,
         ),
     }

@@ -212,7 +212,9 @@ def test_a_unit_of_several_rows_needs_room_for_all_of_them(tmp_path: Path) -> No
     home = made.world.consortium.client(VICTIM)
     change_policy(made.world, VICTIM, max_rows_per_unit="5")
     for spare in (1, 4):
-        with pytest.raises(InvalidInput, match=f"with {STATED + spare - 5} it would be refused.* one unit of 5 records"):
+        with pytest.raises(
+            InvalidInput, match=f"with {STATED + spare - 5} it would be refused.* one unit of 5 records"
+        ):
             bench_of(Shelf(STATED + spare)).set_up(home.policy())
     bench_of(Shelf(STATED + 5)).set_up(home.policy())
 

@@ -71,8 +71,8 @@ def init(
         typer.Option(
             "--dataset-size",
             "-n",
-            help="A public bound on the number of records, with all rows of one unit to spare: the most, or the fewest with "
-            "--mechanism fixed-size.",
+            help="A public bound on the number of records, with all rows of one unit to spare: the most, or the fewest "
+            "with --mechanism fixed-size.",
         ),
     ] = 5000,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,

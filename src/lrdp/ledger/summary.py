@@ -40,7 +40,8 @@ class Summary:
     ``guaranteed`` holds under adaptive participation; ``spent`` is what the same steps would cost had they been fixed
     in advance; ``group`` and ``group_spent`` are both for a unit with as many rows as the policy allows;
     ``trade_off`` and ``trade_off_spent`` are what an attack can tell of one record; ``without_voids`` is ``guaranteed``
-    and ``spent`` had nothing been voided; ``recorded`` is what was computed, by which accountant, when the last charge was made.
+    and ``spent`` had nothing been voided; ``recorded`` is what was computed, by which accountant, when the last charge
+    was made.
     """
 
     policy: Policy

@@ -47,6 +47,6 @@ def _points(curve: TradeOff) -> str:
 
 
 def _at(decade: float) -> tuple[float, float]:
-    """Where a power of ten lies, across and down."""
+    """Where a power of ten lies, across and down; never drawn lower than it is."""
     share = max(0.0, 1 + decade / _DECADES)
-    return round(_LEFT + _SIDE * share, 1), round(8 + _SIDE * (1 - share), 1)
+    return round(_LEFT + _SIDE * share, 1), math.floor(10 * (8 + _SIDE * (1 - share))) / 10

@@ -127,7 +127,7 @@ def sampler_for(mechanism: Mechanism, records: int) -> Sampler:
 
 
 def check_room(mechanism: Mechanism, records: int, per_unit: int = 1) -> None:
-    """Refuse a data set of a size at which one unit more or fewer, of up to ``per_unit`` records, could not be trained on.
+    """Refuse a data set which, with ``per_unit`` records of one unit more or fewer, could not be trained on.
 
     Guarantees: every neighbour of a data set that passes is within the mechanism's domain, so that its bound holds for
     both and no refusal can tell them apart. A domain has no gaps: the largest unit stands for all smaller ones. It is

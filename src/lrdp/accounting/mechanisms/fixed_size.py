@@ -37,7 +37,7 @@ class FixedSizeGaussian(SampledGaussian):
             Side.SAME,
             "There are at least this many records, a public lower bound: what is charged depends on it, never on the "
             "true number. "
-            "State one that leaves all rows of one unit to spare: whether training starts must not depend on a single one.",
+            "State one that leaves all rows of one unit to spare: whether training starts must not depend on it.",
         ),
     }
 

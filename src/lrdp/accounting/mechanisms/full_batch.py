@@ -40,7 +40,7 @@ class FullBatchGaussian(SizedGaussian):
             Side.SAME,
             "There are at most this many records, a public upper bound that sums are divided by: rows and noise depend "
             "on it, never on the true number. State one that leaves all rows of one unit to spare: whether training "
-            "starts must not depend on a single one.",
+            "starts must not depend on it.",
         ),
     }
 

@@ -52,7 +52,7 @@ class TruncatedPoissonGaussian(SampledGaussian):
             Side.SAME,
             "There are at most this many records, a public upper bound: what is charged depends on it, never on the "
             "true number. "
-            "State one that leaves all rows of one unit to spare: whether training starts must not depend on a single one.",
+            "State one that leaves all rows of one unit to spare: whether training starts must not depend on it.",
         ),
     }
     cap: int
