@@ -1,4 +1,4 @@
-"""Moments that go on over updates, and Adam without the noise in its second: post-processing of noised gradients."""
+"""Moments that go on over updates: post-processing of noised gradients."""
 
 from dataclasses import replace
 
@@ -14,7 +14,6 @@ OPTIMISERS = [
     Sgd(lr=0.1, momentum=0.9),
     Adam(lr=0.1),
     AdamW(lr=0.1, weight_decay=0.02),
-    Adam(lr=0.1, variance_floor=0.01),
 ]
 
 
@@ -85,38 +84,7 @@ def test_one_step_of_adam_from_zero_is_the_sign_of_noise_and_later_ones_are_not(
     assert float(vector(update.delta).abs().mean()) < 0.07
 
 
-def test_the_known_variance_of_the_noise_is_taken_off_and_a_share_of_it_is_the_floor():
-    """By hand, in float64: mean over the root of what is left of the square."""
-    deviation, floor = 0.7 * 1.3 / 13, 0.01
-    gradients = torch.tensor([[0.3, 0.001, -0.08], [0.2, 0.002, 0.05]], dtype=torch.float64)
-    mine = torch.zeros(3, dtype=torch.float64)
-    stepper = Adam(lr=0.1, eps=0.0, variance_floor=floor).start([mine], deviation)
-    mean, square, moved = torch.zeros(3).double(), torch.zeros(3).double(), torch.zeros(3).double()
-    for number, gradient in enumerate(gradients):
-        stepper.step(number, 0, gradient.clone())
-        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
-        left = square / (1 - 0.999 ** (number + 1)) - deviation**2
-        left = torch.maximum(left, torch.tensor(floor * deviation**2).double())
-        moved -= 0.1 * (mean / (1 - 0.9 ** (number + 1))) / left.sqrt()
-    torch.testing.assert_close(mine, moved)
-    plain = torch.zeros(3, dtype=torch.float64)
-    other = Adam(lr=0.1, eps=0.0).start([plain], deviation)
-    for number, gradient in enumerate(gradients):
-        other.step(number, 0, gradient.clone())
-    assert float((plain - mine).abs()[1]) > 0.1  # control
-
-
-def test_adam_is_told_the_deviation_of_what_it_is_given():
-    """A model that learns nothing: its second moment is the noise's variance, and with that taken off the floor."""
-    asked = {"optimiser": Adam(lr=1e-6, betas=(0.0, 0.99), variance_floor=1e-4, over_rounds=True), "normaliser": 29.0}
-    given = noise_only(constants=asked)
-    moments = unaccounted_private_update(fixed(), 40, given).moments
-    assert moments is not None
-    expected = (1.3 * 0.7 / 29.0) ** 2 * (1 - 0.99**40)
-    assert float(moments.kept[0][1].mean()) == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.parametrize("odd", [{"variance_floor": 0.0}, {"variance_floor": float("nan")}, {"over_rounds": 1}])
+@pytest.mark.parametrize("odd", [{"eps": -1.0}, {"betas": (0.9, float("nan"))}, {"over_rounds": 1}])
 def test_odd_settings_are_refused(odd):
     with pytest.raises(InvalidInput):
         Adam(lr=0.1, **odd)

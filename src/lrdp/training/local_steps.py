@@ -70,7 +70,7 @@ class LocalSteps:
         initial = {name: parameter.detach().clone() for name, parameter in trained.items()}
         weights = [parameter.detach() for parameter in trained.values()]
         before = self.task.moments if optimiser.over_rounds else None
-        stepper = optimiser.start(weights, self._deviation / self._normaliser, before)
+        stepper = optimiser.start(weights, before)
         started = time.monotonic()
         slots = rows_of(self.mechanism)
         draws = (_of_size(slots, self.sampler.draw(randomness.sampling)) for _ in range(steps))

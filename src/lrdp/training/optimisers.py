@@ -63,8 +63,8 @@ class Optimiser(Protocol):
     def over_rounds(self) -> bool:
         """Whether an update goes on with the moments of the last one."""
 
-    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Stepper:
-        """At work on these parameters; ``deviation`` is that of the noise in each element of what it will be given."""
+    def start(self, parameters: Sequence[Tensor], before: Moments | None = None) -> Stepper:
+        """At work on these parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class Sgd:
     def moments(self) -> int:
         return 1 if self.momentum else 0
 
-    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Stepper:  # noqa: ARG002
+    def start(self, parameters: Sequence[Tensor], before: Moments | None = None) -> Stepper:
         return _SgdStepper(self, parameters, before)
 
 
@@ -124,10 +124,6 @@ class _SgdStepper:
 class Adam:
     """Adam, with torch's names and values; ``weight_decay`` is added to the gradient.
 
-    With ``variance_floor`` the second moment is corrected for the noise, arXiv 2304.11208: its known variance is
-    subtracted, and what is left counts as at least this share of that variance. Without it, where noise is larger than
-    the gradients, noise is all that Adam divides by.
-
     >>> Adam(lr=1e-3).betas
     (0.9, 0.999)
     """
@@ -136,7 +132,6 @@ class Adam:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    variance_floor: float | None = None
     over_rounds: bool = False
     decoupled: bool = field(default=False, init=False)
 
@@ -147,15 +142,13 @@ class Adam:
         _not_negative("eps", self.eps)
         _not_negative("weight_decay", self.weight_decay)
         limits.made_by("over_rounds", self.over_rounds, bool)
-        if self.variance_floor is not None:
-            limits.positive("variance_floor", self.variance_floor, "Adam divides by the root of what is left")
 
     @property
     def moments(self) -> int:
         return 2
 
-    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Stepper:
-        return _AdamStepper(self, parameters, deviation, before)
+    def start(self, parameters: Sequence[Tensor], before: Moments | None = None) -> Stepper:
+        return _AdamStepper(self, parameters, before)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +159,8 @@ class AdamW(Adam):
 
 
 class _AdamStepper:
-    def __init__(self, settings: Adam, parameters: Sequence[Tensor], deviation: float, before: Moments | None) -> None:
-        self._settings, self._parameters, self._variance = settings, parameters, deviation**2
+    def __init__(self, settings: Adam, parameters: Sequence[Tensor], before: Moments | None) -> None:
+        self._settings, self._parameters = settings, parameters
         fresh = ((torch.zeros_like(one), torch.zeros_like(one)) for one in parameters)
         self._moments: list[tuple[Tensor, ...]] = before.copied(parameters) if before else list(fresh)
         self._taken = [before.taken if before else 0] * len(parameters)
@@ -184,12 +177,8 @@ class _AdamStepper:
         taken = self._taken[place] = self._taken[place] + 1
         mean.lerp_(noisy, 1.0 - first)
         square.mul_(second).addcmul_(noisy, noisy, value=1.0 - second)
-        scale = self._without_noise(square / (1.0 - second**taken)).sqrt_().add_(settings.eps)
+        scale = (square / (1.0 - second**taken)).sqrt_().add_(settings.eps)
         parameter.addcdiv_(mean, scale, value=-rate / (1.0 - first**taken))
-
-    def _without_noise(self, square: Tensor) -> Tensor:
-        floor = self._settings.variance_floor
-        return square if floor is None else square.sub_(self._variance).clamp_(min=floor * self._variance)
 
     def moments(self) -> Moments:
         return Moments(self._taken[0], tuple(self._moments))

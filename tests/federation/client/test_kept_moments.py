@@ -139,7 +139,7 @@ def test_no_public_constant_of_a_task_changes_what_a_round_costs(tmp_path: Path)
     place = world(tmp_path, 4)
     apps = [
         app_of(place),
-        app_of(place, optimiser=replace(ADAM, variance_floor=0.01)),
+        app_of(place, optimiser=ADAM),
         app_of(place, clipping=AutomaticClipping(gamma=0.01)),
         app_of(place, normaliser=50.0),
     ]
