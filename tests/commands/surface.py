@@ -262,7 +262,7 @@ def _charge(home: Home) -> None:
 
 
 def _consortium(folder: Path, run: Any) -> None:
-    keys.save(identity("office"), folder / "office.pem")
+    keys.save_identity(identity("office"), folder / "office.pem")
     for name in ("c000", "c001", "c002", "c003"):
         (folder / f"{name}.json").write_text(json.dumps(card(identity(name).member)))
     (folder / "card.json").write_text(json.dumps(card(identity("c003").member)))

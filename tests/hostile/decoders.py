@@ -43,7 +43,7 @@ from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
 from lrdp.integrity.papers import Papers, decode_failed, encode_failed, failed_vectors
 from lrdp.integrity.receipts import RoundReceipt
-from lrdp.integrity.registry import Registry, title
+from lrdp.integrity.registry import Registry, read_lineage, read_title
 from lrdp.integrity.repeats import Shown, Stands
 from lrdp.integrity.schemes import read_sketch_client
 from lrdp.integrity.sealing import unseal
@@ -94,7 +94,7 @@ def found() -> set[str]:
 ELSEWHERE: Mapping[str, str] = {
     "accounting.filter_rules.readings": "what filters say, no bytes",
     "codec.formats.Format.read": "a part of Format.decode",
-    "commands.integrity.read_lines": "files.lines, each within a limit; here beneath history.audit",
+    "commands.integrity.read_lines": "files.lines, each within a limit; here beneath history.audit_history",
     "commands.integrity.read_pin": "64 digits on the command line",
     "federation.client.kept_moments.KeptMoments.load": "its own file; federation/client/test_kept_moments",
     "federation.local.onnx_files.ModelInput.read": "a word on the command line",
@@ -245,7 +245,11 @@ def _integrity() -> dict[str, Decoder]:
         "receipts.RoundReceipt.decode": (RoundReceipt.decode, receipt.encode()),
         "repeats.Stands.decode": (Stands.decode, ready.stands.encode()),
         "registry.Registry.decode": (Registry.decode, session.registry.encode()),
-        "registry.title ": (title, session.registry.encode()),
+        "registry.read_title": (read_title, session.registry.encode()),
+        "registry.read_lineage": (
+            lambda data: read_lineage([data], session.registry.digest),
+            session.registry.encode(),
+        ),
         "session.Session.decode": (Session.decode, session.encode()),
         "session.registry_title ": (registry_title, session.encode()),
         "session.encoded_registry": (encoded_registry, session.encode()),
@@ -262,12 +266,12 @@ def _integrity() -> dict[str, Decoder]:
         "cards.read_card": (as_text(read_card), _json(card(me.member))),
         "cards.read_registry": (as_text(read_registry), _json(registry_record(session.registry))),
         "history.read_session": (as_text(lambda text: history.read_session(text, None)), line.strip()),
-        "keys.load": (of_file(keys.load), _saved(me)),
+        "keys.load_identity": (of_file(keys.load_identity), _saved(me)),
         "encoding.Reader.varint ": (_one_number, b"\x05"),
     }
     made = {f"integrity.{name}": Decoder(read=read, sample=sample) for name, (read, sample) in kept.items()}
-    audit = of_file(lambda path: _raised(history.audit(read_lines(path), None).failure))
-    return {**made, "integrity.history.audit ": Decoder(read=audit, sample=line)}
+    audit = of_file(lambda path: _raised(history.audit_history(read_lines(path), None).failure))
+    return {**made, "integrity.history.audit_history ": Decoder(read=audit, sample=line)}
 
 
 def _one_number(data: bytes) -> int:
@@ -291,7 +295,7 @@ def _json(record: object) -> bytes:
 def _saved(identity: keys.Identity) -> bytes:
     path = folder() / "saved.pem"
     path.unlink(missing_ok=True)
-    keys.save(identity, path)
+    keys.save_identity(identity, path)
     return path.read_bytes()
 
 

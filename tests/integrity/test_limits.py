@@ -13,7 +13,7 @@ from lrdp.codec import MOST_BYTES, MOST_PARTS, NAME, pack, unpack
 from lrdp.errors import Malformed, NotVerified
 from lrdp.integrity import history, registry, sealing, session, states
 from lrdp.integrity.cards import MOST_CARD_CHARACTERS, json_object
-from lrdp.integrity.registry import Registry, title
+from lrdp.integrity.registry import Registry, read_title
 from lrdp.integrity.session import Session, registry_title
 from lrdp.integrity.verdicts import Verdict
 from lrdp.integrity.wire import Wire
@@ -82,11 +82,11 @@ def test_a_message_names_no_more_than_the_registry_holds():
 # ---------------------------------------- pins
 def test_the_digest_of_encoded_bytes_is_that_of_what_they_decode_to():
     for one in (WORLD.session.registry, registry_of([])):
-        assert title(one.encode()).digest == Registry.decode(one.encode()).digest == one.digest
+        assert read_title(one.encode()).digest == Registry.decode(one.encode()).digest == one.digest
     assert registry_title(WORLD.session.encode()).digest == WORLD.session.registry.digest
     label, *rest = unpack(WORLD.session.registry.encode())
     for damaged in (pack(label, *rest[:-1], rest[-1][:-1]), pack(b"registry/v2", *rest), pack(label, *rest, b"")):
-        assert verdict_of(partial(title, damaged)) is Verdict.MALFORMED
+        assert verdict_of(partial(read_title, damaged)) is Verdict.MALFORMED
 
 
 def test_of_a_registry_that_is_not_the_pinned_one_nothing_is_decoded_or_kept():
@@ -103,8 +103,9 @@ def test_of_a_registry_that_is_not_the_pinned_one_nothing_is_decoded_or_kept():
 def test_the_pin_of_a_history_is_the_first_registry_s():
     world = federation(3, size=5)
     lines = [history.session_line(world.session), history.receipt_line(honest_round(world))]
-    assert len(list(history.walk(lines, world.session.registry.digest))) == len(list(history.walk(lines, None))) == 1
-    failure = history.audit(lines, bytes(32)).failure
+    for pin in (world.session.registry.digest, None):
+        assert len(list(history.walk_history(lines, pin))) == 1
+    failure = history.audit_history(lines, bytes(32)).failure
     assert failure is not None
     assert failure.verdict is Verdict.REGISTRY_REFUSED
 
@@ -124,7 +125,7 @@ def test_a_registry_as_large_as_its_limit_is_read_as_json_and_as_bytes():
     many = tuple(replace(member, name=f"a-hospital-with-a-long-name-{number:05d}") for number in range(5000))
     large = replace(WORLD.session.registry, members=many)
     assert Registry.decode(large.encode()) == large
-    assert registry.title(large.encode()).digest == large.digest
+    assert registry.read_title(large.encode()).digest == large.digest
     assert Session.decode(replace(WORLD.session, registry=large).encode()).registry == large
 
 

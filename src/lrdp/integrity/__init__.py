@@ -22,12 +22,42 @@ from lrdp.integrity.fixed_point import (
     model_hash,
     quantise,
 )
-from lrdp.integrity.history import Step, follow_all, read_step, session_line
-from lrdp.integrity.keys import KEY_SIZE, Identity, Member, new_identity, verifies
+from lrdp.integrity.history import (
+    LONGEST_LINE,
+    Audit,
+    Step,
+    VerifiedLine,
+    audit_history,
+    follow_all,
+    read_session,
+    read_step,
+    session_line,
+    walk_history,
+)
+from lrdp.integrity.keys import (
+    KEY_SIZE,
+    Identity,
+    Member,
+    load_identity,
+    new_identity,
+    require_name,
+    save_identity,
+    verifies,
+)
 from lrdp.integrity.messages import NONCE_SIZE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
 from lrdp.integrity.papers import decode_failed, encode_failed, failed_vectors
 from lrdp.integrity.receipts import RoundReceipt, endorse, follow
-from lrdp.integrity.registry import NO_PREVIOUS, Registry, RegistryTitle
+from lrdp.integrity.registry import (
+    NO_PREVIOUS,
+    Registry,
+    RegistryTitle,
+    next_registry,
+    read_lineage,
+    read_title,
+    sign_registry,
+    verify_registry,
+    verify_successor,
+)
 from lrdp.integrity.repeats import Repeats, Roster, nothing_before, same_roster, smaller_roster
 from lrdp.integrity.rounds import Contribution, Outcome, run_round
 from lrdp.integrity.schemes import (
@@ -59,6 +89,7 @@ __all__ = [
     "FEWEST",
     "HASH_SIZE",
     "KEY_SIZE",
+    "LONGEST_LINE",
     "MEANINGS",
     "MODEL",
     "MOST_CARD_CHARACTERS",
@@ -68,6 +99,7 @@ __all__ = [
     "SIGNATURE_SIZE",
     "SMALL",
     "Accept",
+    "Audit",
     "ClientScheme",
     "ClientState",
     "CommittedUpdate",
@@ -109,8 +141,10 @@ __all__ = [
     "Tags",
     "Train",
     "Verdict",
+    "VerifiedLine",
     "Whole",
     "Wire",
+    "audit_history",
     "blame",
     "card",
     "client",
@@ -128,24 +162,35 @@ __all__ = [
     "genesis",
     "json_object",
     "judged",
+    "load_identity",
     "majority",
     "model_hash",
     "new_identity",
+    "next_registry",
     "nothing_before",
     "quantise",
     "read_card",
+    "read_lineage",
     "read_registry",
+    "read_session",
     "read_step",
+    "read_title",
     "registry_record",
     "rejection",
+    "require_name",
     "run_round",
     "same_roster",
+    "save_identity",
     "server",
     "session_key",
     "session_line",
+    "sign_registry",
     "sketch_client",
     "smaller_roster",
     "states",
     "transcript_challenge",
     "verifies",
+    "verify_registry",
+    "verify_successor",
+    "walk_history",
 ]

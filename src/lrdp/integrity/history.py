@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lrdp.codec import MOST_BYTES, pack
 from lrdp.errors import NotVerified
 from lrdp.integrity.receipts import RoundReceipt, follow
-from lrdp.integrity.registry import Registry, verify
+from lrdp.integrity.registry import Registry, verify_registry
 from lrdp.integrity.session import Position, Session, genesis, registry_title
 from lrdp.integrity.verdicts import Verdict, rejection
 
@@ -64,7 +64,7 @@ def follow_all(position: Position, steps: Sequence[Step]) -> Position:
     return position
 
 
-def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
+def walk_history(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
     """Check line by line; raises NotVerified at the first that does not hold.
 
     Guarantees: with ``pin``, every round yielded was accepted by a quorum of members of the pinned registry or of those
@@ -74,7 +74,7 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
     remaining = iter(lines)
     first = next(remaining, "")
     session = read_session(first, pin)
-    verify(session.registry, session.registry.digest)
+    verify_registry(session.registry, session.registry.digest)
     position: Position | None = None
     for line in remaining:
         step = read_step(_bytes(line))
@@ -109,11 +109,11 @@ class Audit:
     failure: NotVerified | None = None
 
 
-def audit(lines: Iterable[str], pin: bytes | None) -> Audit:
+def audit_history(lines: Iterable[str], pin: bytes | None) -> Audit:
     """Walk the whole history, or up to the first line that does not hold."""
     position, taken, failure = None, dict[str, int](), None
     try:
-        for step in walk(lines, pin):
+        for step in walk_history(lines, pin):
             position = step.position
             for name in step.participants:
                 taken[name] = taken.get(name, 0) + 1

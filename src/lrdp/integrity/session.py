@@ -12,7 +12,7 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH, HASH_SIZE, Encoded, digest, part_of, sized, strictly
 from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.keys import KEY_SIZE
-from lrdp.integrity.registry import Registry, RegistryTitle, title, verify_successor
+from lrdp.integrity.registry import Registry, RegistryTitle, read_title, verify_successor
 from lrdp.integrity.verdicts import Verdict, rejection
 
 FEWEST = 3
@@ -101,7 +101,7 @@ def encoded_registry(data: bytes) -> bytes:
 
 def registry_title(data: bytes) -> RegistryTitle:
     """The title of the registry in an encoded session."""
-    return title(encoded_registry(data))
+    return read_title(encoded_registry(data))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,7 +175,7 @@ def forged(place: World, colluders: list[str], min_roster: int, accepts: int) ->
     coordinator = terms_of(place, place.consortium.server_identity(), min_roster).open(initial())
     idle = coordinator._idle
     session = idle.position.session
-    identities = {name: keys.load(place.consortium.client(name).identity_file) for name in colluders}
+    identities = {name: keys.load_identity(place.consortium.client(name).identity_file) for name in colluders}
     begun = {
         name: client.start(identity, sketch_client(identity, session), session, idle.model)
         for name, identity in identities.items()

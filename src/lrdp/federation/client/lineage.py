@@ -15,7 +15,8 @@ from lrdp.integrity import (
     Step,
     Verdict,
     encoded_registry,
-    registry,
+    read_lineage,
+    read_title,
     rejection,
 )
 
@@ -37,7 +38,7 @@ class Lineage:
 
     @cached_property
     def titles(self) -> tuple[RegistryTitle, ...]:
-        return tuple(registry.title(data) for data in self.encoded)
+        return tuple(read_title(data) for data in self.encoded)
 
     @cached_property
     def digests(self) -> tuple[bytes, ...]:
@@ -79,7 +80,7 @@ class Lineage:
 
 @lru_cache(maxsize=4)
 def _verified(encoded: tuple[bytes, ...], pin: bytes) -> tuple[Registry, ...]:
-    return registry.lineage(encoded, pin)
+    return read_lineage(encoded, pin)
 
 
 def require_member(identity: Identity, newest: Registry) -> None:

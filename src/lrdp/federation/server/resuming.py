@@ -19,7 +19,7 @@ from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Hello, read_message
-from lrdp.integrity import Idle, Session, keys, read_step, states
+from lrdp.integrity import Idle, Session, load_identity, read_step, states
 
 IDENTITY_FILE: Final = "identity.pem"
 
@@ -91,7 +91,7 @@ def terms_of(folder: Path) -> Terms:
         raise InvalidInput(f"{folder} holds no {STATE_FILE} to go on from: start with Terms and the first model.")
     session = Session.decode(_hello(state, folder).session)
     return Terms(
-        identity=keys.load(folder / IDENTITY_FILE),
+        identity=load_identity(folder / IDENTITY_FILE),
         registry=session.registry,
         folder=folder,
         order=Order.decode(bytes.fromhex(state.progress.order)) if state.progress.order else Order(),
