@@ -115,6 +115,85 @@ def test_control_a_way_through_the_wall_is_seen(line):
     assert not list(through_the_wall(Path("report/statement.py"), ast.parse("from lrdp.ledger import Ledger")))
 
 
+# -------------------------------------------------------------------------------------------------------------- callers
+CALLERS = ("src", "apps", "examples", "benchmarks", "scripts")
+FOR_OTHERS = {
+    "run_round": "the whole protocol on a page: docs/integrity.md starts there",
+    "study": "found by name in each study's package",
+    **dict.fromkeys(("tensorboard", "mlflow", "weights_and_biases"), "observers that a user's server is given"),
+    **dict.fromkeys(("cached_features", "moments_task", "replace_batch_norm"), "for a user's task: docs/training.md"),
+    "centred": "what a user makes of the moments: docs/training.md",
+    "create_message": "Flower calls it, on every grid",
+    "formatTime": "the standard library's name, which its log calls",
+}
+"""Public functions that nothing here calls, and who does."""
+
+
+def module_of(path):
+    return ".".join(path.with_suffix("").parts).removeprefix("src.").removesuffix(".__init__")
+
+
+def uses(path, tree, modules):
+    """Functions that a file names, each with its module, or with the package that it was taken from; and attributes."""
+    home, bound = module_of(path), {}
+    for module, name in imported(tree):
+        if name in modules:
+            bound[name.split(".")[-1]] = name
+        if path.name != "__init__.py":  # a package that only passes a name on does not use it
+            yield module, name.split(".")[-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield home, node.id
+        elif isinstance(node, ast.Attribute):
+            yield "", node.attr
+            if isinstance(node.value, ast.Name) and node.value.id in bound:
+                yield bound[node.value.id], node.attr
+
+
+def functions(tree):
+    """Public functions with False, and methods with True; commands are called by the command line."""
+    for node in tree.body:
+        for each in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
+                if not any(".command(" in ast.unparse(mark) for mark in each.decorator_list):
+                    yield each.name, isinstance(node, ast.ClassDef)
+
+
+def uncalled(files):
+    modules = {module_of(path) for path in files}
+    used = {use for path, tree in files.items() for use in uses(path, tree, modules)}
+    for path, tree in files.items():
+        parts = module_of(path).split(".")
+        homes = {".".join(parts[: end + 1]) for end in range(len(parts))}
+        for name, is_method in functions(tree) if path.parts[0] == "src" else ():
+            if not {("", name)} & used if is_method else not {(home, name) for home in homes} & used:
+                yield f"{module_of(path)}: {name}"
+
+
+def test_every_public_function_has_a_caller():
+    root = TESTS.parent
+    paths = [path for folder in CALLERS for path in (root / folder).rglob("*.py")]
+    files = {path.relative_to(root): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    found = {line.rpartition(": ")[2]: line for line in uncalled(files)}
+    assert [line for name, line in found.items() if name not in FOR_OTHERS] == []
+    assert set(FOR_OTHERS) - set(found) == set(), "exempt, and called after all"
+
+
+def test_control_a_function_that_is_only_passed_on_or_shares_a_name_is_seen():
+    sources = {
+        "src/lrdp/room/door.py": (
+            "def knock(): pass\ndef enter(): pass\ndef leave(): pass\nclass Door:\n def shut(self): pass"
+        ),
+        "src/lrdp/room/__init__.py": "from lrdp.room.door import enter, knock, leave",
+        "src/lrdp/street.py": "from lrdp.room import enter, door\nleave = enter()\nprint(leave)",
+    }
+    files = {Path(name): ast.parse(text) for name, text in sources.items()}
+    assert list(uncalled(files)) == [f"lrdp.room.door: {name}" for name in ("knock", "leave", "shut")]
+    files[Path("apps/app.py")] = ast.parse("from lrdp.room import door as d, door\ndoor.knock()\ndoor.leave().shut()")
+    assert list(uncalled(files)) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------- sizes
 def test_every_file_can_be_read_in_one_sitting():
     sizes = sorted(len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCE.rglob("*.py"))
     assert sizes[len(sizes) // 2] <= 110

@@ -274,7 +274,7 @@ def _consortium(folder: Path, run: Any) -> None:
     run("registry", "sign", "next.json", "--key", "office.pem")
     RegistryShelf(folder / "server").put(read_registry((folder / "registry.json").read_text()))
     parties = federation(4)
-    lines = [history.session_line(parties.session), history.receipt_line(honest_round(parties))]
+    lines = [history.session_line(parties.session), history.step_line(honest_round(parties).encode())]
     (folder / "receipts.txt").write_text("\n".join(lines) + "\n")
     scene = framed()
     write_case(folder / "case.safetensors", scene.case(scene.honest()))

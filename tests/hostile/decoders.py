@@ -259,7 +259,7 @@ def _integrity() -> dict[str, Decoder]:
         "sealing.unseal": (unseal, states.encode_client(ready)),
         "states.decode_client": (lambda data: states.decode_client(data, me, vectors), states.encode_client(ready)),
         "states.decode_server": (
-            lambda data: states.decode_server(data, SERVER, states.server_vectors(world.idle)),
+            lambda data: states.decode_server(data, SERVER, world.idle.model),
             states.encode_server(world.idle),
         ),
         "cards.json_object": (as_text(json_object), b'{"name": "a"}'),
@@ -331,7 +331,7 @@ def _ledger() -> dict[str, Decoder]:
     signed, text = report.signed(world.key).encode(), policy().text
     mechanism = encoding.encode_mechanism(next(iter(books.charges.history))).encode()
     known = {
-        "events.decode": (events.decode, entries[1][0]),
+        "events.decode_all of one ": (lambda data: events.decode_all([data]), entries[1][0]),
         "events.decode_all": (lambda data: events.decode_all([entries[1][0], data]), entries[2][0]),
         "texts.decode_mechanism": (as_text(encoding.decode_mechanism), mechanism),
         "heads.Head.decode": (as_text(Head.decode), head.encode().encode()),

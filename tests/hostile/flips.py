@@ -126,7 +126,7 @@ def _sessions() -> dict[str, Kept]:
         return verify_registry(read, first.registry.digest)  # type: ignore[arg-type]
 
     return {
-        "receipt": Kept(data=history.receipt_line(receipt).encode(), meaning=walked),
+        "receipt": Kept(data=history.step_line(receipt.encode()).encode(), meaning=walked),
         "registry": Kept(data=first.registry.encode(), meaning=pinned),
         "registry, as JSON": Kept(data=table()["integrity.cards.read_registry"].sample, meaning=read_json),
         "session": Kept(

@@ -65,7 +65,7 @@ def test_a_state_has_a_limit_of_its_own():
     with pytest.raises(NotVerified, match=f"and {most} is the most"):
         sealing.unseal(sealed(most + 1))
     with pytest.raises(NotVerified, match="6 parts"):
-        states.kind(sealed(200))
+        states.decode_server(sealed(200), WORLD.idle.identity, WORLD.idle.model)
 
 
 def test_a_message_names_no_more_than_the_registry_holds():
@@ -102,7 +102,7 @@ def test_of_a_registry_that_is_not_the_pinned_one_nothing_is_decoded_or_kept():
 
 def test_the_pin_of_a_history_is_the_first_registry_s():
     world = federation(3, size=5)
-    lines = [history.session_line(world.session), history.receipt_line(honest_round(world))]
+    lines = [history.session_line(world.session), history.step_line(honest_round(world).encode())]
     for pin in (world.session.registry.digest, None):
         assert len(list(history.walk_history(lines, pin))) == 1
     failure = history.audit_history(lines, bytes(32)).failure
@@ -131,7 +131,11 @@ def test_a_registry_as_large_as_its_limit_is_read_as_json_and_as_bytes():
 
 def test_a_state_names_no_more_than_its_kind_has():
     ready = WORLD.clients["c000"]
-    assert states.kind(states.encode_client(ready)) == "Ready"
     body = sealing.unseal(states.encode_client(ready))
-    for more in (pack(b""), pack(*[b""] * 100)):
-        assert verdict_of(partial(states.kind, sealing.seal(body + more))) is Verdict.MALFORMED
+
+    def read(more: bytes) -> Verdict:
+        data = sealing.seal(body + more)
+        return verdict_of(lambda: states.decode_client(data, ready.identity, states.client_vectors(ready)))
+
+    assert read(b"") is Verdict.VERIFIED
+    assert read(pack(b"")) is read(pack(*[b""] * 100)) is Verdict.MALFORMED

@@ -312,9 +312,8 @@ def rotated_world():
     following = successor(world.session.registry, list(fresh.values()))
     old = dict(world.clients)
     world.idle = server.rotate(world.idle, following)
-    for name, ready in world.clients.items():
-        scheme = sketch_client(fresh[name], world.session)
-        world.clients[name] = client.rotate(ready, following, fresh[name], scheme)
+    for name, ready in old.items():
+        world.clients[name] = client.catch_up(replace(ready, identity=fresh[name]), [following], ready.model)
     return world, old, receipts, following
 
 
@@ -419,13 +418,11 @@ def test_who_signed_a_tag_in_a_round_follows_no_other_registry_before_it_ends():
     scene = stage(world)
     scheme = sketch_client(members[1], world.idle.position.rotated(following).session)
     tagged = play_out(scene).tagged["c001"]
-    for ready in (client.roll_back(tagged), client.abandon(client.reconsider(tagged))):
-        rotating = partial(client.rotate, ready, following, members[1], scheme)
-        assert verdict_of(rotating) is Verdict.STALE_CONTEXT
-        assert verdict_of(partial(client.catch_up, ready, [following], ready.model)) is Verdict.STALE_CONTEXT
+    ready = client.roll_back(tagged)
+    assert verdict_of(partial(client.catch_up, ready, [following], ready.model)) is Verdict.STALE_CONTEXT
     free = client.abandon(scene.committed["c001"])
     there = client.catch_up(free, [following], free.model)
-    assert there.position == client.rotate(free, following, members[1], scheme).position
+    assert there.position == free.position.rotated(following)
     assert there.scheme is scheme
     assert there.stands == free.stands
 

@@ -32,6 +32,7 @@ from lrdp.integrity.history import (
     read_session,
     read_step,
     session_line,
+    step_line,
     walk_history,
 )
 from lrdp.integrity.keys import (
@@ -188,6 +189,7 @@ __all__ = [
     "sketch_client",
     "smaller_roster",
     "states",
+    "step_line",
     "transcript_challenge",
     "verifies",
     "verify_registry",

@@ -80,7 +80,7 @@ class Committed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tagged:
-    """Satisfied with PUBLISH, waiting for everybody else's tag; ``waited`` counts how often some were missing."""
+    """Satisfied with PUBLISH, waiting for everybody else's tag; ``waited`` is 0, and stands in the saved bytes."""
 
     committed: Committed
     header: Header
@@ -197,37 +197,14 @@ def settle(tagged: Tagged, tags: Tags, out: Model | None = None) -> tuple[Ready,
     return following, Accept(name=name, signature=signature)
 
 
-def pend(tagged: Tagged) -> Tagged:
-    """Wait once more for missing tags; raises NotVerified when the window is over and only a rollback is left."""
-    if tagged.waited >= tagged.ready.position.session.parameters.pending_window:
-        raise rejection(Verdict.TAGS_INCOMPLETE, f"waited {tagged.waited} times: roll back")
-    return replace(tagged, waited=tagged.waited + 1)
-
-
 def roll_back(tagged: Tagged) -> Ready:
     """To the last verified model, in the same round; PUBLISH of the attempt that failed is stale from now on."""
     return replace(tagged.ready, attempt=tagged.header.attempt + 1)
 
 
-def reconsider(tagged: Tagged) -> Committed:
-    """Stand by the same update in another attempt of this round, in which ``answer`` demands the same roster again.
-
-    In exact rounds masks are bound to the attempt, so there the round must be opened again.
-    """
-    begun = replace(tagged.committed.begun, ready=roll_back(tagged))
-    return replace(tagged.committed, begun=begun)
-
-
 def abandon(committed: Committed) -> Ready:
     """No PUBLISH came, or none that holds: back to the last verified model."""
     return committed.begun.ready
-
-
-def rotate(ready: Ready, registry: Registry, identity: Identity, scheme: ClientScheme) -> Ready:
-    """At a round boundary, under the consortium's next registry and with keys that it holds."""
-    _require_border(ready)
-    position = ready.position.rotated(registry)
-    return replace(ready, position=position, identity=identity, scheme=scheme, attempt=0)
 
 
 def _require_border(ready: Ready) -> None:

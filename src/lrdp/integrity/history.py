@@ -34,14 +34,9 @@ def session_line(session: Session) -> str:
     return session.encode().hex()
 
 
-def receipt_line(receipt: RoundReceipt) -> str:
-    """The line of a round."""
-    return receipt.encode().hex()
-
-
-def rotation_line(registry: Registry) -> str:
-    """The line of a registry that replaces the one before, between the rounds where it did."""
-    return registry.encode().hex()
+def step_line(data: bytes) -> str:
+    """The line of a receipt, or of a registry where it replaced the one before, from its bytes."""
+    return data.hex()
 
 
 def read_session(line: str, pin: bytes | None) -> Session:

@@ -11,7 +11,7 @@ from lrdp.integrity.commitments import opens
 from lrdp.integrity.encoding import HASH_SIZE
 from lrdp.integrity.fixed_point import Model, Whole, aggregate_hash, model_hash
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import CommittedUpdate, Header, Pledge
+from lrdp.integrity.messages import CommittedUpdate, Header
 from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Verdict, rejection
 
@@ -62,9 +62,7 @@ def read_aggregate(header: Header, vectors: Vectors) -> Whole:
     return aggregate
 
 
-def checked_update(position: Position, pledge: Pledge, nonce: bytes, values: Whole) -> CommittedUpdate:
-    """The update, if it is what was pledged."""
-    update = CommittedUpdate(pledge=pledge, nonce=nonce, values=values)
+def require_pledged(position: Position, update: CommittedUpdate) -> None:
+    """Refuse an update that is not what was pledged."""
     if not opens(position, update):
-        raise rejection(Verdict.MALFORMED, f"the update handed back is not the one {pledge.name} pledged")
-    return update
+        raise rejection(Verdict.MALFORMED, f"the update handed back is not the one {update.pledge.name} pledged")

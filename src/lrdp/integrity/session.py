@@ -32,7 +32,10 @@ class ProofMethod(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(Encoded):
-    """Public constants of a session."""
+    """Public constants of a session.
+
+    ``pending_window`` stands in the bytes alone: how long tags are waited for is the server's affair, and costs nobody.
+    """
 
     point: FixedPoint
     method: ProofMethod = ProofMethod.SKETCH
@@ -53,7 +56,7 @@ class Parameters(Encoded):
                 f"min_roster must be at least {FEWEST}, got {self.min_roster}: of two, each could subtract itself."
             )
         if not 0 <= self.pending_window < 1 << 32:
-            raise InvalidInput(f"pending_window must lie in [0, 2^32), got {self.pending_window}: it counts retries.")
+            raise InvalidInput(f"pending_window must lie in [0, 2^32), got {self.pending_window}: no bytes have room for more.")
 
     def quorum(self, count: int) -> int:
         """How many of ``count`` participants must have accepted a round before an absent client believes in it."""

@@ -15,7 +15,7 @@ from lrdp.federation.server.model_shelf import NOTHING_MORE, Keeping, ModelShelf
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.server.saved_state import SavedState, write_state
 from lrdp.federation.wire.case_files import write_case
-from lrdp.integrity import FailedRound, RoundReceipt, Session, Step, json_object, read_step, session_line
+from lrdp.integrity import FailedRound, RoundReceipt, Session, Step, json_object, read_step, session_line, step_line
 from lrdp.ledger import Head
 
 _MOST_BYTES: Final = 64 << 20
@@ -73,12 +73,12 @@ class Archive:
         if not self._begun:
             _append(self.receipts, session_line(self._session))
         for step in itertools.takewhile(lambda step: step.accepted, steps[self.written :]):
-            _append(self.receipts, step.encode().hex())
+            _append(self.receipts, step_line(step.encode()))
             self.written += 1
 
     def append_attempt(self, word: RoundReceipt) -> None:
         """What was signed in an attempt that failed: header, pledges and tags, for whoever asks who lied."""
-        _append(self._attempts, word.encode().hex())
+        _append(self._attempts, step_line(word.encode()))
 
     def put_case(self, failed: FailedRound) -> Path:
         """A round whose tags did not add up, with what everybody said of it; for `lrdp blame`."""

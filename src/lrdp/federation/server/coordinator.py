@@ -268,7 +268,7 @@ class Coordinator:
             self.repetitions.fail(shown[0], shown[1] | set(liars))
         if isinstance(published := self._state, Published):
             self.archive.append_attempt(server.conclude(published, [])[1])
-        self._state = replace(self._idle, attempt=self._idle.attempt + 1)
+        self._state = server.retry(self._idle)
         self.note(tried=self.progress.tried + 1)
 
     # ---------------------------------------------------------------------------------------------------------- on disk

@@ -62,9 +62,7 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
         )
     archive = terms.archive(session)
     kept = archive.models.take(state.round)
-    idle = states.decode_server(state.idle, terms.identity, {"model": kept.vector})
-    if not isinstance(idle, Idle):
-        raise InvalidInput(f"the state in {terms.folder} is not one between rounds: nothing was started.")
+    idle = states.decode_server(state.idle, terms.identity, kept.vector)
     coordinator = Coordinator(idle, hello, layout, archive, terms.conduct)
     coordinator.go_on(_chronicle(archive, state, idle, session), state.shown, state.progress)
     return coordinator
