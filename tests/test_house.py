@@ -1,6 +1,7 @@
 """The house itself: a light base install, public names that exist, no reliance on assert, evidence where one looks."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -67,13 +68,39 @@ def trees():
     return {path.relative_to(SOURCE): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
 
 
-def test_no_class_name_stands_for_two_things():
-    homes = defaultdict(list)
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                homes[node.name].append(str(path))
-    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+def type_names(path, tree):
+    """Names of classes, wherever they are, and of types that a module gives a name, each with what it stands for.
+
+    What studies call the shapes of their own rows is their affair.
+    """
+    yield from ((node.name, f"{path}:{node.lineno}") for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    for node in tree.body if path.parts[0] != "experiments" else ():
+        named = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for name in (each.id for each in named if isinstance(each, ast.Name)):
+            if re.fullmatch(r"_?[A-Z]\w*[a-z]\w*", name):
+                yield name, ast.unparse(node.value)
+
+
+def ambiguous(files):
+    meanings = defaultdict(set)
+    for path, tree in files.items():
+        for name, meaning in type_names(path, tree):
+            meanings[name].add(meaning)
+    return {name: found for name, found in meanings.items() if len(found) > 1}
+
+
+def test_no_name_of_a_type_stands_for_two_things():
+    assert ambiguous(trees()) == {}
+
+
+@pytest.mark.parametrize(
+    "other", ["class Step: pass", "Step = int", "Step: TypeAlias = int | str", "Step = Union[int]"]
+)
+def test_control_a_type_that_is_named_twice_is_seen(other):
+    files = {Path("ledger/a.py"): ast.parse("class Step: pass"), Path("training/b.py"): ast.parse(other)}
+    assert ambiguous(files)
+    same = {Path("ledger/a.py"): ast.parse("Step = int | str"), Path("training/b.py"): ast.parse("Step = int | str")}
+    assert not ambiguous(same)
 
 
 def imported(tree):
@@ -154,9 +181,10 @@ def functions(tree):
     """Public functions with False, and methods with True; commands are called by the command line."""
     for node in tree.body:
         for each in node.body if isinstance(node, ast.ClassDef) else [node]:
-            if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
-                if not any(".command(" in ast.unparse(mark) for mark in each.decorator_list):
-                    yield each.name, isinstance(node, ast.ClassDef)
+            if not isinstance(each, ast.FunctionDef) or each.name.startswith("_"):
+                continue
+            if not any(".command(" in ast.unparse(mark) for mark in each.decorator_list):
+                yield each.name, isinstance(node, ast.ClassDef)
 
 
 def uncalled(files):

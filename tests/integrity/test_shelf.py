@@ -9,7 +9,7 @@ import pytest
 
 from integrity.parties import CONSORTIUM, identity, registry_of
 from lrdp.errors import InvalidInput, NotVerified
-from lrdp.integrity.registry import Registry, sign_registry, next_registry
+from lrdp.integrity.registry import Registry, next_registry, sign_registry
 from lrdp.integrity.shelf import RegistryShelf
 
 MEMBERS = [identity(f"c{number:03d}") for number in range(4)]

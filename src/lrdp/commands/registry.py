@@ -43,13 +43,13 @@ registry_app = typer.Typer(
 
 RegistryFile = Annotated[Path, typer.Argument(help="The registry, a JSON file.")]
 Cards = Annotated[list[Path], typer.Argument(help="Files with what `lrdp keys show --json` printed.")]
-Consortium = Annotated[Path, typer.Option("--key", help="The consortium's own key file.")]
+ConsortiumKey = Annotated[Path, typer.Option("--key", help="The consortium's own key file.")]
 
 
 @registry_app.command("new")
 def registry_new(
     path: RegistryFile,
-    key: Consortium,
+    key: ConsortiumKey,
     after: Annotated[Path | None, typer.Option(help="The signed registry that this one replaces.")] = None,
     first_round: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="A running session takes it up at this round, or later.")
@@ -132,7 +132,7 @@ def registry_remove(
 
 
 @registry_app.command("sign")
-def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) -> None:
+def registry_sign(path: RegistryFile, key: ConsortiumKey, as_json: AsJson = False) -> None:
     """Sign the registry, and print the hash that every participant pins.
 
     Example: lrdp registry sign registry.json --key consortium.pem

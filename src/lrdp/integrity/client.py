@@ -17,7 +17,7 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity import checks
 from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.fixed_point import Model, Whole, aggregate_hash, model_hash, next_model
-from lrdp.integrity.history import Step, follow_all
+from lrdp.integrity.history import HistoryStep, follow_all
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import TAG_VALUE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
 from lrdp.integrity.registry import Registry
@@ -213,7 +213,7 @@ def _require_border(ready: Ready) -> None:
         raise rejection(Verdict.STALE_CONTEXT, "the registry is replaced between rounds, and a sum of this one is out")
 
 
-def catch_up(ready: Ready, steps: Sequence[Step], model: Model, scheme: MakeScheme = sketch_client) -> Ready:
+def catch_up(ready: Ready, steps: Sequence[HistoryStep], model: Model, scheme: MakeScheme = sketch_client) -> Ready:
     """Join after missed rounds, and under registries that replaced others in between.
 
     Each receipt must be accepted by a quorum, and ``model`` must be the one they end in. A new registry makes a new

@@ -17,7 +17,7 @@ from lrdp.integrity.verdicts import Verdict, rejection
 
 _REGISTRY = pack(*Registry.FORMAT.label)
 LONGEST_LINE = 2 * MOST_BYTES + 2
-Step = RoundReceipt | Registry
+HistoryStep = RoundReceipt | Registry
 """How a history goes on: by a round, or by a registry that replaces the one before."""
 
 
@@ -47,12 +47,12 @@ def read_session(line: str, pin: bytes | None) -> Session:
     return Session.decode(data)
 
 
-def read_step(data: bytes) -> Step:
+def read_step(data: bytes) -> HistoryStep:
     """A receipt, or a registry."""
     return Registry.decode(data) if data.startswith(_REGISTRY) else RoundReceipt.decode(data)
 
 
-def follow_all(position: Position, steps: Sequence[Step]) -> Position:
+def follow_all(position: Position, steps: Sequence[HistoryStep]) -> Position:
     """The position after all of them, each of which must hold where it stands."""
     for step in steps:
         position = position.rotated(step) if isinstance(step, Registry) else follow(position, step)
@@ -78,7 +78,7 @@ def walk_history(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLi
         yield VerifiedLine(position=position, participants=names)
 
 
-def _beginning(session: Session, step: Step) -> Position:
+def _beginning(session: Session, step: HistoryStep) -> Position:
     """The first receipt says from which model the session began."""
     if isinstance(step, Registry):
         raise rejection(Verdict.REGISTRY_REFUSED, "no registry is replaced before the first round")

@@ -15,7 +15,7 @@ from lrdp.integrity.messages import CommittedUpdate, Header
 from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Verdict, rejection
 
-Vectors = Mapping[str, Whole]
+NamedVectors = Mapping[str, Whole]
 
 MOST_STATE_BYTES = 16 << 20
 
@@ -34,7 +34,7 @@ def unseal(data: bytes) -> bytes:
     return data[:-HASH_SIZE]
 
 
-def read_place(given: Mapping[str, Any], identity: Identity, vectors: Vectors) -> tuple[Position, Model]:
+def read_place(given: Mapping[str, Any], identity: Identity, vectors: NamedVectors) -> tuple[Position, Model]:
     """Position and model, if the state is this identity's and the model the one it stands on."""
     if given["member"] != identity.member:
         raise InvalidInput(
@@ -47,14 +47,14 @@ def read_place(given: Mapping[str, Any], identity: Identity, vectors: Vectors) -
     return position, model
 
 
-def handed_back(vectors: Vectors, name: str) -> Whole:
+def handed_back(vectors: NamedVectors, name: str) -> Whole:
     """The vector of this name."""
     if name not in vectors:
         raise InvalidInput(f"the vector {name!r} must be handed back: a state does not hold it.")
     return vectors[name]
 
 
-def read_aggregate(header: Header, vectors: Vectors) -> Whole:
+def read_aggregate(header: Header, vectors: NamedVectors) -> Whole:
     """The aggregate that the header names."""
     aggregate = handed_back(vectors, "aggregate")
     if aggregate_hash(aggregate) != header.aggregate:

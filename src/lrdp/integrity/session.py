@@ -56,7 +56,9 @@ class Parameters(Encoded):
                 f"min_roster must be at least {FEWEST}, got {self.min_roster}: of two, each could subtract itself."
             )
         if not 0 <= self.pending_window < 1 << 32:
-            raise InvalidInput(f"pending_window must lie in [0, 2^32), got {self.pending_window}: no bytes have room for more.")
+            raise InvalidInput(
+                f"pending_window must lie in [0, 2^32), got {self.pending_window}: no bytes have room for more."
+            )
 
     def quorum(self, count: int) -> int:
         """How many of ``count`` participants must have accepted a round before an absent client believes in it."""

@@ -29,7 +29,7 @@ from lrdp.integrity.repeats import Stands
 from lrdp.integrity.schemes import ClientScheme, ServerScheme, SketchServer, read_sketch_client
 from lrdp.integrity.sealing import (
     MOST_STATE_BYTES,
-    Vectors,
+    NamedVectors,
     handed_back,
     read_aggregate,
     read_place,
@@ -41,16 +41,16 @@ from lrdp.integrity.server import Idle
 from lrdp.integrity.session import ProofMethod, Session
 from lrdp.integrity.verdicts import Verdict, rejection
 
-Parts = Mapping[str, Part[bytes, Any]]
+NamedParts = Mapping[str, Part[bytes, Any]]
 ClientState = Ready | Begun | Committed | Tagged
 
 
-def _in(name: str, parts: Parts) -> Parts:
+def _in(name: str, parts: NamedParts) -> NamedParts:
     """The parts of a state that another one holds as ``name``."""
     return {f"{name}.{path}": part for path, part in parts.items()}
 
 
-_PLACE: Final[Parts] = {
+_PLACE: Final[NamedParts] = {
     "identity.member": part_of(Member),
     "position.session": part_of(Session),
     "position.round": NUMBER,
@@ -58,9 +58,9 @@ _PLACE: Final[Parts] = {
     "position.model": HASH,
     "attempt": NUMBER,
 }
-_READY: Final[Parts] = {**_PLACE, "scheme": Part(lambda scheme: scheme.encode(), bytes), "stands": part_of(Stands)}
-_BEGUN: Final[Parts] = {**_in("ready", _READY), "train": part_of(Train)}
-_COMMITTED: Final[Parts] = {
+_READY: Final[NamedParts] = {**_PLACE, "scheme": Part(lambda scheme: scheme.encode(), bytes), "stands": part_of(Stands)}
+_BEGUN: Final[NamedParts] = {**_in("ready", _READY), "train": part_of(Train)}
+_COMMITTED: Final[NamedParts] = {
     **_in("begun", _BEGUN),
     "update": NUMBER,
     "pledge": part_of(Pledge),
@@ -68,7 +68,7 @@ _COMMITTED: Final[Parts] = {
     "hidden": optional(HASH),
     "pledges": many(part_of(Pledge)),
 }
-_STATES: Final[dict[type[ClientState | Idle], Parts]] = {
+_STATES: Final[dict[type[ClientState | Idle], NamedParts]] = {
     Ready: _READY,
     Begun: _BEGUN,
     Committed: _COMMITTED,
@@ -110,7 +110,7 @@ def client_vectors(state: ClientState) -> dict[str, Whole]:
     return _vectors(state)
 
 
-def on_vectors(state: ClientState, vectors: Vectors) -> ClientState:
+def on_vectors(state: ClientState, vectors: NamedVectors) -> ClientState:
     """The same state on other memory: ``vectors`` are ``client_vectors(state)``, equal in every coordinate."""
     if isinstance(state, Tagged):
         return replace(state, committed=_committed_on(state.committed, vectors), aggregate=vectors["aggregate"])
@@ -119,16 +119,16 @@ def on_vectors(state: ClientState, vectors: Vectors) -> ClientState:
     return _begun_on(state, vectors) if isinstance(state, Begun) else replace(state, model=vectors["model"])
 
 
-def _committed_on(state: Committed, vectors: Vectors) -> Committed:
+def _committed_on(state: Committed, vectors: NamedVectors) -> Committed:
     values = vectors["values"]
     return replace(state, begun=_begun_on(state.begun, vectors), values=values, sent=vectors.get("sent", values))
 
 
-def _begun_on(state: Begun, vectors: Vectors) -> Begun:
+def _begun_on(state: Begun, vectors: NamedVectors) -> Begun:
     return replace(state, ready=replace(state.ready, model=vectors["model"]))
 
 
-def decode_client(data: bytes, identity: Identity, vectors: Vectors) -> ClientState:
+def decode_client(data: bytes, identity: Identity, vectors: NamedVectors) -> ClientState:
     """What ``encode_client`` wrote; NotVerified if it is damaged, or if a vector is not the one that was saved."""
     name, given = _decoded(_CLIENT, data)
     position, model = read_place(given, identity, vectors)
@@ -153,7 +153,7 @@ def _client_scheme(session: Session, identity: Identity, data: bytes) -> ClientS
     return readers[session.parameters.method](identity, session, data)
 
 
-def _read_committed(begun: Begun, given: Mapping[str, Any], vectors: Vectors) -> Committed:
+def _read_committed(begun: Begun, given: Mapping[str, Any], vectors: NamedVectors) -> Committed:
     values = handed_back(vectors, "values")
     sent = handed_back(vectors, "sent") if given["hidden"] else values
     if given["hidden"] and aggregate_hash(values) != given["hidden"]:
@@ -163,7 +163,7 @@ def _read_committed(begun: Begun, given: Mapping[str, Any], vectors: Vectors) ->
     return Committed(begun=begun, values=values, sent=sent, **own)
 
 
-def _read_tagged(committed: Committed, given: Mapping[str, Any], vectors: Vectors) -> Tagged:
+def _read_tagged(committed: Committed, given: Mapping[str, Any], vectors: NamedVectors) -> Tagged:
     own = {name: given[name] for name in ("header", "expected", "waited")}
     return Tagged(committed=committed, aggregate=read_aggregate(own["header"], vectors), **own)
 

@@ -33,7 +33,7 @@ _DAMAGED: Final = (
     *(SyntaxError, TokenError, RecursionError, MemoryError, TypeError),
 )
 
-Columns = dict[str, NDArray[Any]]
+NamedColumns = dict[str, NDArray[Any]]
 
 
 def write_columns(path: Path, **columns: NDArray[Any]) -> None:
@@ -45,7 +45,7 @@ def write_columns(path: Path, **columns: NDArray[Any]) -> None:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-def read_columns(path: Path, kinds: Mapping[str, str]) -> Columns:
+def read_columns(path: Path, kinds: Mapping[str, str]) -> NamedColumns:
     """The columns of these names, each of its kind ("U" text, "i" whole numbers, "f" numbers), and no others."""
     try:
         with files.opened(path) as file:

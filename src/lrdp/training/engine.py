@@ -28,7 +28,7 @@ from lrdp.training.unlooking import unlooking
 _LARGEST_OUTPUT = 2.0**60
 Totals = dict[Parameter, Tensor]
 Batch = Any
-Loss = Callable[[nn.Module, Batch], Tensor]
+BatchLoss = Callable[[nn.Module, Batch], Tensor]
 
 
 class Engine:
@@ -38,7 +38,7 @@ class Engine:
     these gradients, over all trained parameters together. The model's weights and ``.grad`` are not touched.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, forward_dtype: torch.dtype | None = None) -> None:
+    def __init__(self, model: nn.Module, loss: BatchLoss, forward_dtype: torch.dtype | None = None) -> None:
         check(model).demand()
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters)

@@ -9,10 +9,10 @@ from functools import cached_property, lru_cache
 from lrdp.errors import InvalidInput
 from lrdp.federation.wire.questions import Hello
 from lrdp.integrity import (
+    HistoryStep,
     Identity,
     Registry,
     RegistryTitle,
-    Step,
     Verdict,
     encoded_registry,
     read_lineage,
@@ -69,7 +69,7 @@ class Lineage:
                 f"{newest.version}, {newest.digest.hex()[:12]}",
             )
 
-    def followed(self, start: Registry, steps: Iterable[Step]) -> Lineage:
+    def followed(self, start: Registry, steps: Iterable[HistoryStep]) -> Lineage:
         """The registries on the way of ``steps`` from ``start``: they must pass all those here, and may go further."""
         upto = self.encoded[: 1 + self.digests.index(start.digest)] if start.digest in self.digests else ()
         walked = Lineage((*upto, *(step.encode() for step in steps if isinstance(step, Registry))))

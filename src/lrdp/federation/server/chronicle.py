@@ -8,7 +8,18 @@ from typing import ClassVar, Final
 
 from lrdp.errors import NotVerified
 from lrdp.federation.wire.questions import Here
-from lrdp.integrity import HASH_SIZE, Position, Registry, RoundReceipt, Session, Step, Tags, Wire, endorse, genesis
+from lrdp.integrity import (
+    HASH_SIZE,
+    HistoryStep,
+    Position,
+    Registry,
+    RoundReceipt,
+    Session,
+    Tags,
+    Wire,
+    endorse,
+    genesis,
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,7 @@ _UNKNOWN: Final = Place(blank=True)
 """For a member that has not said where it stands, or stands in another history."""
 
 
-def retold(session: Session, steps: Sequence[Step]) -> list[Concluded | Rotation]:
+def retold(session: Session, steps: Sequence[HistoryStep]) -> list[Concluded | Rotation]:
     """The same steps, each at its place, from the first round on."""
     told = list[Concluded | Rotation]()
     for step in steps:

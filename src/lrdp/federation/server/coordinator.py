@@ -49,7 +49,7 @@ from lrdp.integrity import (
     server,
 )
 
-State = TypeVar("State", Idle, Gathering, Published)
+Phase = TypeVar("Phase", Idle, Gathering, Published)
 Publishing = Callable[[Gathering, Room], tuple[Published, Publish]]
 
 
@@ -290,7 +290,7 @@ class Coordinator:
         self.archive.save(saved(self._idle, shown and shown[0], self.hello, *known, self.archive.written))
         self.archive.add_accepted(self.chronicle.steps)
 
-    def state(self, kind: type[State]) -> State:
+    def state(self, kind: type[Phase]) -> Phase:
         """Where the protocol stands, which must be there."""
         if not isinstance(self._state, kind):
             raise RuntimeError("the steps of a round were called out of order.")

@@ -51,11 +51,11 @@ class RoundReport:
         return json.dumps({**besides, **asdict(self), "metrics": metrics}, sort_keys=True, allow_nan=False)
 
 
-Observe = Callable[[RoundReport], None]
+ObserveRound = Callable[[RoundReport], None]
 """Is told of each attempt, once it is over and on disk, in public values alone."""
 
 
-def tell(observers: Sequence[Observe], report: RoundReport) -> None:
+def tell(observers: Sequence[ObserveRound], report: RoundReport) -> None:
     """Tell all of them, each by itself: one that raises is logged, and affects neither the round nor the others."""
     for observe in observers:
         try:

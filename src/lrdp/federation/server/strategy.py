@@ -28,7 +28,7 @@ from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.rotating import Rotating
-from lrdp.federation.server.round_report import Observe, RoundReport
+from lrdp.federation.server.round_report import ObserveRound, RoundReport
 from lrdp.federation.server.run_result import REPLY_SECONDS, Judge, RunEnded, RunResult, closed, public_metrics, told
 from lrdp.federation.server.settling import NOT_NOW, Settle, gathered, settled
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
@@ -65,7 +65,7 @@ class VerifiedAverage(Strategy):
     with its reason or what to use instead.
     """
 
-    def __init__(self, terms: Terms, *observers: Observe, settle: Settle = settled, **options: Any) -> None:
+    def __init__(self, terms: Terms, *observers: ObserveRound, settle: Settle = settled, **options: Any) -> None:
         refuse_options("VerifiedAverage", options)
         self._terms, self._observers, self._settle = terms, observers, settle
         self._running: _Run | None = None
@@ -85,7 +85,7 @@ class VerifiedAverage(Strategy):
         return self._run.coordinator
 
     @classmethod
-    def resume(cls, folder: Path, *observers: Observe) -> VerifiedAverage:
+    def resume(cls, folder: Path, *observers: ObserveRound) -> VerifiedAverage:
         """The session in a server's folder, with its key, registry and order: ``start(grid)`` goes on in it.
 
         The same script with the same folder goes on as well. For other terms, replace some of ``terms_of(folder)``.
