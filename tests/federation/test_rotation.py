@@ -163,7 +163,7 @@ def test_the_next_session_begins_under_the_newest_registry_and_no_client_goes_ba
     assert made.reports[-1].verified
     shelf(made).path(2).unlink()  # a server that forgot, or pretends to
     before = [len(made.books(name).charges.states) for name in made.names]
-    with pytest.raises(NoVerifiedRound, match="0 clients are there"):
+    with pytest.raises(NoVerifiedRound, match="0 connected clients"):
         made.strategy(arrival=0.1).start(made.grid, initial(), num_rounds=1, timeout=0.1)
     assert [len(made.books(name).charges.states) for name in made.names] == before
 

@@ -201,12 +201,12 @@ def _require_rounds(following: Registry, server: Path) -> None:
     least = _least_roster(server)
     if len(following.members) < least:
         raise InvalidInput(
-            f"the registry has {len(following.members)} members, and {least} make a round of the session in {server}: "
+            f"the registry has {len(following.members)} members, and a round of the session in {server} needs {least}: "
             f"nothing was handed over; end that session first, and begin another with a smaller least roster."
         )
     if 0 < least < majority(following):
         say(
-            f"Note: {least} make a round of the running session, which is no longer a majority of "
+            f"Note: a round of the running session needs {least}, which is no longer a majority of "
             f"{len(following.members)} members; a new session has a larger least roster."
         )
 

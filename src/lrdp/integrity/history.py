@@ -87,7 +87,7 @@ def _beginning(session: Session, step: HistoryStep) -> Position:
 
 def _bytes(line: str) -> bytes:
     if len(line) > LONGEST_LINE:
-        raise rejection(Verdict.MALFORMED, f"a line of {len(line)} characters, and {LONGEST_LINE} is the most")
+        raise rejection(Verdict.MALFORMED, f"a line of {len(line)} characters, at most {LONGEST_LINE} are read")
     try:
         return bytes.fromhex(line)
     except ValueError:

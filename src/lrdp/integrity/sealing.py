@@ -28,7 +28,7 @@ def seal(body: bytes) -> bytes:
 def unseal(data: bytes) -> bytes:
     """What was sealed."""
     if len(data) > MOST_STATE_BYTES:
-        raise rejection(Verdict.MALFORMED, f"a state of {len(data)} bytes, and {MOST_STATE_BYTES} is the most")
+        raise rejection(Verdict.MALFORMED, f"a state of {len(data)} bytes, at most {MOST_STATE_BYTES} are read")
     if hashlib.sha256(memoryview(data)[:-HASH_SIZE]).digest() != data[-HASH_SIZE:]:
         raise rejection(Verdict.MALFORMED, "the state is damaged: its checksum does not hold")
     return data[:-HASH_SIZE]

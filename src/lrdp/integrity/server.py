@@ -63,7 +63,7 @@ def start(identity: Identity, scheme: ServerScheme, session: Session, model: Mod
 
 
 def open_round(idle: Idle, invited: Sequence[str]) -> tuple[Gathering, Train]:
-    """M1."""
+    """M1: invite members to the next round of the history."""
     place = idle.position
     unsigned = Train(
         session=place.session.digest,
@@ -147,7 +147,7 @@ def collect(published: Published, tag: Tag) -> Published:
 
 
 def all_tags(published: Published) -> Tags:
-    """M5."""
+    """M5: the tags that came in, for everybody."""
     return Tags(tags=published.tags)
 
 
@@ -157,7 +157,7 @@ def proved(published: Published) -> bool:
     tally = checks.TagTally(
         position=published.idle.position, header=published.header, tags=published.tags, expected=expected
     )
-    return checks.tags_sum_up(tally)
+    return checks.tags_add_up(tally)
 
 
 def conclude(published: Published, accepts: Sequence[Accept]) -> tuple[Idle, RoundReceipt]:

@@ -56,9 +56,7 @@ class Parameters(Encoded):
                 f"min_roster must be at least {FEWEST}, got {self.min_roster}: of two, each could subtract itself."
             )
         if not 0 <= self.pending_window < 1 << 32:
-            raise InvalidInput(
-                f"pending_window must lie in [0, 2^32), got {self.pending_window}: no bytes have room for more."
-            )
+            raise InvalidInput(f"pending_window must lie in [0, 2^32), got {self.pending_window}: 32 bits are kept.")
 
     def quorum(self, count: int) -> int:
         """How many of ``count`` participants must have accepted a round before an absent client believes in it."""
@@ -93,7 +91,7 @@ class Session(Encoded):
 
     @cached_property
     def digest(self) -> bytes:
-        """S."""
+        """S in docs/integrity.md: what everything in the session is bound to."""
         return digest(b"session/v1", self.identifier, self.server_key, self.parameters.encode(), self.registry.digest)
 
 
@@ -133,7 +131,7 @@ class Position:
             raise rejection(Verdict.REGISTRY_REFUSED, f"due at round {due}, this is {self.round}")
         session = replace(self.session, registry=verify_successor(self.session.registry, registry))
         if len(registry.members) < least:
-            raise rejection(Verdict.ROSTER_TOO_SMALL, f"{len(registry.members)} members, and {least} make a round")
+            raise rejection(Verdict.ROSTER_TOO_SMALL, f"{len(registry.members)} members, and a round needs {least}")
         return replace(self, session=session, tip=digest(b"rotate/v1", self.tip, session.digest))
 
 

@@ -71,7 +71,7 @@ def _require_short_contents(file: BinaryIO) -> None:
     if (mark, comment) != (b"PK\5\6", 0) or entries > _MOST_COLUMNS or contents > _MOST_CONTENTS:
         raise ValueError("it does not end as a file of columns does")
     if before.startswith(b"PK\6\7"):
-        raise ValueError("it has more than 2 GiB, which is the most")
+        raise ValueError("it has more than 2 GiB: at most that is read")
 
 
 def _listed(archive: ZipFile, size: int) -> dict[str, ZipInfo]:

@@ -207,7 +207,7 @@ def decode_all(lines: Sequence[bytes]) -> list[Event]:
     """
     longest = max(map(len, lines), default=0)
     if longest > LONGEST_LINE:
-        raise InvalidInput(f"an entry of {longest} bytes, and {LONGEST_LINE} is the most.")
+        raise InvalidInput(f"an entry of {longest} bytes, at most {LONGEST_LINE} are read.")
     names = [line.partition(b"\t")[0] for line in lines]
     try:
         if b"\n" in b"".join(lines):

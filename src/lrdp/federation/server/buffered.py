@@ -51,8 +51,8 @@ class BufferedAverage:
         if terms.scheme.masks:
             raise Unsupported(
                 "BufferedAverage has no ExactRounds: a masked update counts with all that it was masked with or not at "
-                "all, so whoever leaves a buffer would spoil it for everybody in it, and those who are slow are whom a "
-                "buffer is for. Use VerifiedAverage, or SketchRounds; nothing was started."
+                "all, so whoever leaves a buffer would spoil it for everybody in it, and a buffer is there for clients "
+                "that are slow or leave. Use VerifiedAverage, or SketchRounds; nothing was started."
             )
         self._terms, self._buffer, self._observers = terms, buffer, observers
 

@@ -89,7 +89,7 @@ class Coordinator:
 
     @property
     def least(self) -> int:
-        """How few can make a round."""
+        """The fewest participants that a round may have."""
         return self._idle.position.session.parameters.min_roster
 
     @property
@@ -128,7 +128,7 @@ class Coordinator:
         return bool(lacking) and any(not self.chronicle.current(name) for name in names)
 
     def open_tags(self) -> dict[str, Closing]:
-        """For everybody who took part in the last round and has not accepted it yet."""
+        """TAGS for everybody who took part in the last round and has yet to accept it."""
         return {name: Closing(tags=self.chronicle.tags_for(name)) for name in self.chronicle.waiting()}
 
     def accept(self, name: str, data: bytes) -> None:
@@ -208,7 +208,7 @@ class Coordinator:
         self.chronicle.reached(name)
 
     def take(self, given: Contributed | Pledged) -> str:
-        """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
+        """Admit an update to the round; raises NotVerified or InvalidInput if it cannot be admitted."""
         self._state, name = self.scheme.taken(self.state(Gathering), given, self._room)
         return name
 
@@ -284,14 +284,14 @@ class Coordinator:
         self.archive.models.keep_only({self.round, self.progress.best or self.round})
 
     def write_down(self) -> None:
-        """Save what a server goes on from that dies now; then the history, so that its file says nothing beyond it."""
+        """Save the state that a restarted server goes on from; then the history, whose file says nothing beyond it."""
         known = self.chronicle, self.repetitions, self.progress
         shown = self.scheme.shown(self._state)
         self.archive.save(saved(self._idle, shown and shown[0], self.hello, *known, self.archive.written))
         self.archive.add_accepted(self.chronicle.steps)
 
     def state(self, kind: type[Phase]) -> Phase:
-        """Where the protocol stands, which must be there."""
+        """The state of the protocol, if it is of this kind; raises RuntimeError otherwise."""
         if not isinstance(self._state, kind):
             raise RuntimeError("the steps of a round were called out of order.")
         return self._state

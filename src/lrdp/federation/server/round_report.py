@@ -61,4 +61,4 @@ def tell(observers: Sequence[ObserveRound], report: RoundReport) -> None:
         try:
             observe(report)
         except Exception:  # noqa: BLE001 — whatever a dashboard's client raises, the round stands
-            _LOG.exception("an observer failed, and goes on with the next round; the round stands")
+            _LOG.exception("an observer failed; the round stands, and the observer is told of the next one")

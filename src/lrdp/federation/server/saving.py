@@ -1,4 +1,4 @@
-"""What a server saves of a session: all that it goes on from, if it dies now."""
+"""What a server saves of a session: all that it resumes from, should it die now."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lrdp.federation.wire.questions import Hello, to_frame
 from lrdp.integrity import Idle, Roster, server, states
 
 
-def saved(  # noqa: PLR0913 — all that a server goes on from
+def saved(  # noqa: PLR0913 — all that a server resumes from
     idle: Idle,
     shown: Roster | None,
     hello: Hello,

@@ -78,7 +78,7 @@ def _all_bound(coordinator: Coordinator, courier: Courier, report: RoundReport) 
 def _unfit(coordinator: Coordinator, report: RoundReport) -> str:
     """Why no sum of what was gathered is published, if none is."""
     if len(report.participants) < coordinator.least:
-        return f"{len(report.participants)} updates, {coordinator.least} make a round"
+        return f"{len(report.participants)} updates, and a round needs {coordinator.least}"
     if not coordinator.publishable():
         return "not the roster that was asked again: another sum of its updates would show single ones"
     return ""

@@ -158,7 +158,7 @@ class VerifiedAverage(Strategy):
         return self._asked
 
     def _roster(self) -> Sequence[str]:
-        """Of whom the round is made; nobody, where too few can and nothing suggests that more will."""
+        """Who takes part in the round; nobody, if too few can and nothing suggests that more will."""
         began = time.monotonic()
         while True:
             names, self._declined = self._run.asking.roster(self._wait_for_clients(began), self._run.order)
@@ -167,7 +167,7 @@ class VerifiedAverage(Strategy):
             if time.monotonic() - began > self._terms.arrival:
                 said = ", ".join(f"{name} ({code})" for name, code in sorted(self._declined.items()))
                 raise RunEnded(
-                    f"too few can take part of those who are there, {self.coordinator.least} or more make a round, and "
+                    f"too few of the connected clients can take part: a round needs {self.coordinator.least}, and "
                     f"that did not change in {self._terms.arrival} seconds; declined: {visible(said)}. Start what is "
                     f"missing, and start again: nobody was charged."
                 )
@@ -189,9 +189,9 @@ class VerifiedAverage(Strategy):
             if waited > self._terms.arrival:
                 raise RunEnded(
                     (len(names) >= coordinator.least and lacking(coordinator.chronicle))
-                    or f"{len(names)} clients are there that have budget left, {coordinator.least} make a "
-                    f"round, and no more came in {self._terms.arrival} seconds: start more SuperNodes, or give those "
-                    f"that are there more budget, and start again."
+                    or f"{len(names)} connected clients have budget left, a round needs {coordinator.least}, and no "
+                    f"more came in {self._terms.arrival} seconds: start more SuperNodes, or give those that are "
+                    f"connected more budget, and start again."
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -228,9 +228,7 @@ class VerifiedAverage(Strategy):
         run, before = self._run, self._declined
         if not self._asked:
             run.coordinator.give_up()
-            problem = (
-                f"too few of those whom it needs can take part ({run.coordinator.least} or more): nobody was charged"
-            )
+            problem = f"too few can take part: a round needs {run.coordinator.least}, and nobody was charged"
             return RoundReport(model=run.coordinator.round, declined=before, problem=problem)
         report = gathered(run.coordinator, run.courier.answers(self._asked, replies))
         self._run.asking.heard(dict(report.declined))
