@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle, Concluded
 from lrdp.federation.server.mask_keys import MaskKeys
 from lrdp.federation.server.repetitions import Repetitions, ShownSum
-from lrdp.federation.server.saved_state import Progress
+from lrdp.federation.server.saved_state import Progress, ProgressChange
 from lrdp.federation.server.saving import saved
 from lrdp.federation.server.schemes import Conduct
 from lrdp.federation.wire.layout import Layout, raw
@@ -277,7 +277,7 @@ class Coordinator:
         self.archive.models.put(self._idle.position, self.layout, self.model)
         self.write_down()
 
-    def note(self, **changes: Any) -> None:
+    def note(self, **changes: Unpack[ProgressChange]) -> None:
         """Change the progress, and save."""
         self.progress = replace(self.progress, **changes)
         self.write_down()

@@ -17,9 +17,10 @@ from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.wire.masked import Pledged
 from lrdp.federation.wire.questions import Answer, Contributed, Decline, OwnTag
 from lrdp.integrity import Verdict
+from lrdp.ledger import Refusal
 from lrdp.screen import visible
 
-EXHAUSTED: Final = ("budget", "run-quota")
+EXHAUSTED: Final = tuple(refusal.value for refusal in Refusal if refusal.is_about_budget)
 """Whoever declines with one of these has nothing left for this run, and is not asked again."""
 NOT_NOW: Final = (SILENT.code, "no-guard", "recharge")
 """Whoever declines with one of these may be able later: its guard or its node is being started, or the round waits for
