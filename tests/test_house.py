@@ -228,6 +228,18 @@ def test_every_file_can_be_read_in_one_sitting():
     assert sizes[-1] <= 300
 
 
+def test_every_function_can_be_read_at_a_glance():
+    """From its docstring to its end: a signature may be long, since a command's is the list of its options."""
+    sizes = {
+        f"{path}:{node.lineno} {node.name}": 1 + (node.end_lineno or 0) - node.body[0].lineno
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert [name for name, size in sizes.items() if size > 50] == []
+    assert sorted(sizes.values())[len(sizes) * 9 // 10] <= 15
+
+
 def test_shipped_servers_do_not_cheat():
     words = [
         path for path in (SOURCE / "federation").rglob("*.py") if "cheat" in path.read_text(encoding="utf-8").lower()
