@@ -10,7 +10,7 @@ DEV := $(VENV)/.installed-dev
 DEMO := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
-# Tests start hundreds of processes: without byte code on disk, each would compile torch and Flower anew.
+# Tests start hundreds of processes: without byte code on disk, each would compile torch and Flower again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -52,7 +52,7 @@ DATA ?= $(or $(LRDP_DATA_DIR),$(wildcard ../shared/data),data)
 STUDIES := noise hospitals memory sensitivity utility
 STUDY = $(BIN)/lrdp experiments
 
-paper: $(DEV) ## Every figure of the paper's evaluation: hours, gone on with where it was left (DATA=FOLDER)
+paper: $(DEV) ## Every figure of the paper's evaluation: takes hours, and resumes where it stopped (DATA=FOLDER)
 	@for study in $(STUDIES) "utility --model cnn" "utility --model minilm-lora"; do \
 	  $(STUDY) $$study --data-dir "$(DATA)" $(ARGS) || exit $$?; done
 
@@ -83,7 +83,7 @@ fmt: $(DEV) ## Format the code and mend what can be mended
 	@$(BIN)/ruff format .
 
 # Flower holds typer below 0.21, which calls what click 8.5 deprecates, and here a warning is an error.
-constraints: ## Pin anew the newest versions that fit together, in constraints.txt
+constraints: ## Pin the newest versions that fit together, in constraints.txt
 	@rm -rf build/constraints && $(PYTHON) -m venv build/constraints
 	@build/constraints/bin/python -m pip --quiet --quiet install torch==2.13.0 "click<8.5" --editable ".[dev,flower]"
 	@{ echo "# Every extra, on Python 3.11 and Linux. Made by: make constraints"; \
@@ -94,7 +94,7 @@ clean: ## Remove everything these commands made
 	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# An environment holds absolute paths: one that was copied or moved here is made anew.
+# An environment holds absolute paths: one that was copied or moved here is made again.
 ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif

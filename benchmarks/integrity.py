@@ -36,7 +36,7 @@ from lrdp.integrity.exact import ExactClient, ExactServer, exact_client, session
 from lrdp.integrity.fixed_point import FixedPoint, Model, Room, Whole, aggregate_hash, inspect, quantise
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
-from lrdp.integrity.registry import NO_PREVIOUS, Registry, sign
+from lrdp.integrity.registry import NO_PREVIOUS, Registry, sign_registry
 from lrdp.integrity.schemes import SketchClient, SketchServer, sketch_client, transcript_challenge
 from lrdp.integrity.session import Parameters, Position, ProofMethod, Session
 from lrdp.integrity.wire import Wire
@@ -82,7 +82,10 @@ def scene(size: int, count: int, method: ProofMethod) -> Scene:
     )
     parameters = Parameters(point=FixedPoint(size=size), method=method)
     session = Session(
-        identifier=bytes(32), server_key=owner.member.signing_key, parameters=parameters, registry=sign(registry, owner)
+        identifier=bytes(32),
+        server_key=owner.member.signing_key,
+        parameters=parameters,
+        registry=sign_registry(registry, owner),
     )
     rng = np.random.default_rng(1)
     model = rng.standard_normal(size, dtype=np.float32)

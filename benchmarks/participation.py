@@ -28,7 +28,7 @@ from lrdp.accounting import Budget, Mechanism, Training
 from lrdp.federation import Consortium, InProcessGrid, Node, RoundReport, Terms, VerifiedAverage, found
 from lrdp.federation.client.app import private_client_app
 from lrdp.integrity import keys
-from lrdp.integrity.history import Audit, audit
+from lrdp.integrity.history import Audit, audit_history
 from lrdp.integrity.session import FEWEST
 from lrdp.training import CrossEntropy, TensorRecords
 
@@ -74,7 +74,7 @@ def simulate(folder: Path, clients: int, rounds: int, per_round: int) -> tuple[C
 
 def audited(consortium: Consortium) -> Audit:
     (receipts,) = consortium.server_folder.glob("receipts-*.txt")
-    return audit(receipts.read_text().split(), consortium.registry().digest)
+    return audit_history(receipts.read_text().split(), consortium.registry().digest)
 
 
 def mismatches(consortium: Consortium, taken: Mapping[str, int]) -> tuple[int, list[float]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lrdp.accounting import Adjacency, Mechanism, RenyiAccountant
 from lrdp.federation import Consortium
-from lrdp.integrity.history import audit
+from lrdp.integrity.history import audit_history
 from lrdp.ledger import Books
 
 
@@ -75,7 +75,7 @@ def check_spending(shown: Demonstration, local_steps: int) -> None:
 def check_receipts(shown: Demonstration) -> None:
     """An auditor who pinned the registry finds every verified round, and who took part in it."""
     summary = shown.summary
-    found = audit(Path(summary["receipts"]).read_text().split(), bytes.fromhex(summary["registry_sha256"]))
+    found = audit_history(Path(summary["receipts"]).read_text().split(), bytes.fromhex(summary["registry_sha256"]))
     assert found.failure is None
     assert found.rounds == summary["rounds_verified"] == sum(attempt["verified"] for attempt in shown.attempts)
     assert found.participants == {client["client"]: client["rounds"] for client in summary["clients"]}

@@ -36,7 +36,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "ledger": Store,
     "ledger or export": verify_export,
     "ledger's key": SigningKey.read,
-    "identity": keys.load,
+    "identity": keys.load_identity,
     "registry": _read_registry,
     "head": _read_head,
     "receipts": lambda path: list(read_lines(path)),
@@ -84,10 +84,10 @@ def test_a_file_is_read_up_to_its_limit_and_not_beyond(tmp_path: Path) -> None:
     path = tmp_path / "given"
     path.write_bytes(b"x" * 100)
     assert files.read(path, 100) == b"x" * 100
-    with pytest.raises(OSError, match="it has 100 bytes, and 99 is the most"):
+    with pytest.raises(OSError, match="it has 100 bytes, at most 99 are read"):
         files.read(path, 99)
     assert files.read(Path("/proc/self/status"), 1 << 16), "files that say they are empty are read all the same"
-    with pytest.raises(OSError, match="is the most"):
+    with pytest.raises(OSError, match="at most"):
         files.read(Path("/proc/self/status"), 20)
 
 
@@ -106,8 +106,8 @@ def _client_key(path: Path) -> Callable[[], object]:
 
 
 def _identity_key(path: Path) -> Callable[[], object]:
-    keys.save(identity("bank"), path)
-    return lambda: keys.load(path)
+    keys.save_identity(identity("bank"), path)
+    return lambda: keys.load_identity(path)
 
 
 KEYS = {"client.pem, administrator.pem": _client_key, "identity.pem": _identity_key}
@@ -189,7 +189,7 @@ def _standing(folder: Path) -> Callable[[], object]:
 
 NEW: dict[str, Callable[[Path], object]] = {
     "client.pem": lambda folder: SigningKey.generate().write(folder / "client.pem"),
-    "identity.pem": lambda folder: keys.save(identity("bank"), folder / "identity.pem"),
+    "identity.pem": lambda folder: keys.save_identity(identity("bank"), folder / "identity.pem"),
     "policy.toml": _policy,
 }
 REPLACED: dict[str, Callable[[Path], Callable[[], object]]] = {"heads.json": _heads, "waiting": _standing}

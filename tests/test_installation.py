@@ -103,7 +103,7 @@ def test_an_auditor_needs_no_more_than_the_package(
     assert lrdp("ledger verify export.txt").returncode == 0
 
     world = federation(4)
-    lines = [history.session_line(world.session), history.receipt_line(honest_round(world))]
+    lines = [history.session_line(world.session), history.step_line(honest_round(world).encode())]
     (tmp_path / "receipts").write_text("\n".join(lines) + "\n")
     verified = lrdp(f"verify receipts --pin {world.session.registry.digest.hex()} --json")
     assert json.loads(verified.stdout)["verified"] is True, verified

@@ -136,7 +136,7 @@ def test_a_hostile_registry_is_refused_letter_by_letter(lrdp: Callable[..., Ende
         assert lrdp("registry", "verify", path).code == 5
         assert lrdp("registry", "add", path, path).code == 5
     receipts = tmp_path / "receipts"
-    lines = [history.session_line(session), history.receipt_line(honest_round(federation(4))), HOSTILE]
+    lines = [history.session_line(session), history.step_line(honest_round(federation(4)).encode()), HOSTILE]
     receipts.write_text("\n".join(lines), encoding="utf-8")
     assert lrdp("verify", receipts, "--unpinned").code == 5
 

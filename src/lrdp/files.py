@@ -70,7 +70,7 @@ def _all(file: BinaryIO, most: int) -> bytes:
     size = os.fstat(file.fileno()).st_size
     data = file.read(min(max(size, _PIECE), most) + 1) if size <= most else b""
     if size > most or len(data) > most:
-        raise OSError(errno.EFBIG, f"it has {max(size, len(data))} bytes, and {most} is the most")
+        raise OSError(errno.EFBIG, f"it has {max(size, len(data))} bytes, at most {most} are read")
     return data
 
 

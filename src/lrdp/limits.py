@@ -19,7 +19,7 @@ from lrdp.errors import InvalidInput
 
 LARGEST_COUNT: Final = 2**63 - 1
 
-Kind = TypeVar("Kind")
+Expected = TypeVar("Expected")
 # These types and no others: a subclass may answer differently each time it is asked.
 _WHOLE: Final = frozenset({int, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
 _REAL: Final = _WHOLE | {float, *(np.dtype(code).type for code in np.typecodes["Float"])}
@@ -31,7 +31,7 @@ def keep(value: object, **checked: object) -> None:
         object.__setattr__(value, name, plain)
 
 
-def made_by(name: str, value: object, kind: type[Kind]) -> Kind:
+def made_by(name: str, value: object, kind: type[Expected]) -> Expected:
     """Return ``value`` if its type is ``kind`` itself; what only looks like one is refused.
 
     ``isinstance`` asks the value, and a look-alike answers as it likes; an enumeration is compared by identity, so a
@@ -40,12 +40,12 @@ def made_by(name: str, value: object, kind: type[Kind]) -> Kind:
     return _typed(name, value, kind, type(value) is kind)
 
 
-def derived_from(name: str, value: object, kind: type[Kind]) -> Kind:
+def derived_from(name: str, value: object, kind: type[Expected]) -> Expected:
     """The same for a kind that is meant to be derived from."""
     return _typed(name, value, kind, issubclass(type(value), kind))
 
 
-def _typed(name: str, value: object, kind: type[Kind], is_one: bool) -> Kind:
+def _typed(name: str, value: object, kind: type[Expected], is_one: bool) -> Expected:
     if not is_one:
         members = f" ({', '.join(map(str, kind))})" if issubclass(kind, Enum) else ""
         raise InvalidInput(
@@ -53,7 +53,7 @@ def _typed(name: str, value: object, kind: type[Kind], is_one: bool) -> Kind:
             f"figure rests on it, so nothing else is taken for one.",
             field=name,
         )
-    plain: Kind = value  # type: ignore[assignment]
+    plain: Expected = value  # type: ignore[assignment]
     return plain
 
 

@@ -262,7 +262,7 @@ def _charge(home: Home) -> None:
 
 
 def _consortium(folder: Path, run: Any) -> None:
-    keys.save(identity("office"), folder / "office.pem")
+    keys.save_identity(identity("office"), folder / "office.pem")
     for name in ("c000", "c001", "c002", "c003"):
         (folder / f"{name}.json").write_text(json.dumps(card(identity(name).member)))
     (folder / "card.json").write_text(json.dumps(card(identity("c003").member)))
@@ -274,7 +274,7 @@ def _consortium(folder: Path, run: Any) -> None:
     run("registry", "sign", "next.json", "--key", "office.pem")
     RegistryShelf(folder / "server").put(read_registry((folder / "registry.json").read_text()))
     parties = federation(4)
-    lines = [history.session_line(parties.session), history.receipt_line(honest_round(parties))]
+    lines = [history.session_line(parties.session), history.step_line(honest_round(parties).encode())]
     (folder / "receipts.txt").write_text("\n".join(lines) + "\n")
     scene = framed()
     write_case(folder / "case.safetensors", scene.case(scene.honest()))

@@ -157,7 +157,7 @@ def test_a_file_that_is_no_registry_is_a_typed_error(tmp_path, text):
 def session_of(rounds: int) -> list[str]:
     world = federation(4)
     lines = [history.session_line(world.session)]
-    return [*lines, *(history.receipt_line(honest_round(world)) for _ in range(rounds))]
+    return [*lines, *(history.step_line(honest_round(world).encode()) for _ in range(rounds))]
 
 
 @pytest.fixture
@@ -258,14 +258,15 @@ def test_a_session_of_another_registry_is_found_with_the_pin(receipts):
 def test_an_auditor_follows_a_rotation(tmp_path):
     world, _, receipts, following = rotated_world()
     receipts.append(honest_round(world))
-    lines = [history.session_line(federation(4).session), *map(history.receipt_line, receipts)]
+    lines = [history.step_line(receipt.encode()) for receipt in receipts]
+    lines = [history.session_line(federation(4).session), *lines]
     path = tmp_path / "receipts"
-    path.write_text("\n".join([*lines[:3], history.rotation_line(following), lines[3]]))
+    path.write_text("\n".join([*lines[:3], history.step_line(following.encode()), lines[3]]))
     found = json.loads(run("verify", path, "--pin", federation(4).session.registry.digest.hex(), "--json").stdout)
     assert (found["rounds"], found["registry"]) == (3, following.digest.hex())
     path.write_text("\n".join(lines))
     failed(run("verify", path, "--unpinned"), NotVerified, "STALE_CONTEXT")
-    path.write_text("\n".join([lines[0], history.rotation_line(following), *lines[1:]]))
+    path.write_text("\n".join([lines[0], history.step_line(following.encode()), *lines[1:]]))
     failed(run("verify", path, "--unpinned"), NotVerified, "before the first round")
 
 

@@ -12,7 +12,7 @@ def test_a_file_is_read_within_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"abc\xff")
     assert paths.read_text(path) == "abc\ufffd"
-    with pytest.raises(InvalidInput, match=r"text cannot be read: it has 4 bytes, and 3 is the most\."):
+    with pytest.raises(InvalidInput, match=r"text cannot be read: it has 4 bytes, at most 3 are read\."):
         paths.read_text(path, 3)
     with pytest.raises(InvalidInput, match="nowhere cannot be read: No such file or directory"):
         paths.read_text(tmp_path / "nowhere")

@@ -32,7 +32,7 @@ def write_registry(folder: Path, members: int) -> Registry:
         consortium=office.member.signing_key,
         members=tuple(new_identity(f"hospital-{number}").member for number in range(members)),
     )
-    signed = registries.sign(unsigned, office)
+    signed = registries.sign_registry(unsigned, office)
     (folder / "registry.json").write_text(json.dumps(registry_record(signed)))
     (folder / "server.json").write_text(json.dumps(card(SERVER)))
     return signed

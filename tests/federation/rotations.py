@@ -15,7 +15,7 @@ from .worlds import TRAINING, World
 
 
 def office(world: World) -> Identity:
-    return keys.load(world.consortium.office_key)
+    return keys.load_identity(world.consortium.office_key)
 
 
 def shelf(world: World) -> RegistryShelf:
@@ -35,7 +35,8 @@ def signed(
     left = set(without)
     members = {name: member for name, member in current.by_name.items() if name not in left}
     members |= {name: identity.member for name, identity in (having or {}).items()}
-    return registries.sign(registries.successor(current, members.values(), first_round), by or office(world))
+    following = registries.next_registry(current, members.values(), first_round)
+    return registries.sign_registry(following, by or office(world))
 
 
 def rotate(world: World, **changes: object) -> Registry:
@@ -60,7 +61,7 @@ def newcomer(
     holder = Holder(client=name, unit="record", max_rows_per_unit=1)
     home = world.consortium.client(name)
     enrol(home, draft(holder, training, pinned(world.consortium, pin, 3, scheme), FIXED_SIZE), task)
-    keys.save(identity, home.identity_file)
+    keys.save_identity(identity, home.identity_file)
     world.grid.nodes[1 + number] = Node(app, {"partition-id": number})  # type: ignore[index]
     world.names.append(name)
     return name
@@ -70,5 +71,5 @@ def replace_key(world: World, name: str, fresh: Identity | None = None) -> Ident
     """The hospital takes another identity, and what it had is gone; if it was lost, it makes the other one now."""
     taken, path = fresh or new_identity(name), world.consortium.client(name).identity_file
     path.unlink()
-    keys.save(taken, path)
+    keys.save_identity(taken, path)
     return taken

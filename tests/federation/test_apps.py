@@ -13,7 +13,7 @@ import pytest
 from lrdp.accounting import Budget, Training
 from lrdp.experiments.digits import stated_size
 from lrdp.federation import found
-from lrdp.integrity.history import audit
+from lrdp.integrity.history import audit_history
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -76,7 +76,7 @@ def assert_everybody_paid(consortium):
     for name in consortium.names():
         assert spent(consortium, name) == (ROUNDS * LOCAL_STEPS, ["sent"] * ROUNDS)
     (receipts,) = consortium.server_folder.glob("receipts-*.txt")
-    seen = audit(receipts.read_text(encoding="ascii").split(), consortium.registry().digest)
+    seen = audit_history(receipts.read_text(encoding="ascii").split(), consortium.registry().digest)
     assert (seen.failure, seen.rounds) == (None, ROUNDS)
     assert seen.participants == dict.fromkeys(consortium.names(), ROUNDS)
 

@@ -119,7 +119,7 @@ def test_members_come_and_go_and_change_keys_behind_supernodes(folder: Path) -> 
         deployment.restart(five)
         until_rounds(deployment, processes, 2)
         one.identity.unlink()
-        keys.save(new_identity(one.name), one.identity)
+        keys.save_identity(new_identity(one.name), one.identity)
         office.rotate(("replace-key", office.card(one)), ("remove", two.name))
         reports = deployment.finish(3000)
         audit = verified(deployment.receipts(), pin, processes)

@@ -24,7 +24,7 @@ from lrdp.federation import Consortium, found
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.local.consortium import enrol, pinned
 from lrdp.integrity import RoundReceipt, new_identity, read_registry
-from lrdp.integrity.keys import load, save
+from lrdp.integrity.keys import load_identity, save_identity
 from lrdp.ledger import FIXED_SIZE, Holder, draft
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -77,7 +77,7 @@ def joining(parties, number):
     home, holder = consortium.client(name), Holder(client=name, unit="record", max_rows_per_unit=1)
     first = read_registry(parties.registry.read_text(encoding="utf-8"))
     enrol(home, draft(holder, training_of(number + 1, 20, 2), pinned(consortium, first, 3), FIXED_SIZE))
-    save(new_identity(name), home.identity_file)
+    save_identity(new_identity(name), home.identity_file)
     hospital = Hospital(folder=home.folder, number=number, count=number + 1)
     furnish(hospital)
     return hospital
@@ -214,7 +214,7 @@ def test_the_page_on_deployment_sets_up_a_hospital_that_can_be_guarded(tmp_path)
     home = ClientHome(folder=file.parent)
     with closing(home.ledger()) as ledger:
         assert ledger.books.charges.states == {}
-    peers, known = home.policy().peers, load(tmp_path / "server" / "identity.pem")
+    peers, known = home.policy().peers, load_identity(tmp_path / "server" / "identity.pem")
     assert (peers.registry_sha256, peers.min_roster) == (digest, 3)
     assert peers.server_keys == (known.member.signing_key.hex(),)
     assert home.policy().task == "digits_task:task"

@@ -74,7 +74,7 @@ def _old_registry(given: Stage) -> Contribute:
 def _excluded_again_by_the_server(given: Stage) -> Contribute:
     """The next version, with the member that was excluded, under the server's signature."""
     old = given.world.consortium.registry().members
-    return order(given, registries.sign(registries.successor(current(given), old), given.identity))
+    return order(given, registries.sign_registry(registries.next_registry(current(given), old), given.identity))
 
 
 def _another_consortium(given: Stage) -> Contribute:

@@ -37,7 +37,7 @@ def _other_registry(given: Stage) -> Hello:
     """All members as they are, signed by a consortium of the adversary's own."""
     consortium = new_identity("consortium")
     unsigned = replace(given.session.registry, consortium=consortium.member.signing_key)
-    return _proposed(given, registry=registries.sign(unsigned, consortium))
+    return _proposed(given, registry=registries.sign_registry(unsigned, consortium))
 
 
 def _registry_with_sybils(given: Stage) -> Hello:

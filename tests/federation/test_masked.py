@@ -191,7 +191,7 @@ def test_whoever_wants_the_other_scheme_declines_by_name_and_nothing_is_charged(
     tmp_path: Path, policies: Scheme, rounds: Any
 ) -> None:
     place = world(tmp_path, 3, scheme=policies)
-    with pytest.raises(NoVerifiedRound, match="3 make a round"):
+    with pytest.raises(NoVerifiedRound, match="a round needs 3"):
         place.run(1, scheme=rounds, arrival=0.1)
     assert charges(place) == [0, 0, 0]
 

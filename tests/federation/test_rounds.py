@@ -162,7 +162,7 @@ def test_too_few_clients_is_said_in_one_sentence(tmp_path: Path) -> None:
     place = world(tmp_path, 4)
     for name in place.names[:2]:
         place.node(name).present = False
-    with pytest.raises(NoVerifiedRound, match=r"2 clients are there .* 3 make a round"):
+    with pytest.raises(NoVerifiedRound, match=r"2 connected clients .* a round needs 3"):
         place.strategy(arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=5)
 
 

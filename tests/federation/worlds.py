@@ -35,7 +35,7 @@ from lrdp.federation.local.in_process import Alter
 from lrdp.federation.server.terms import Choose
 from lrdp.federation.wire.flower import answering
 from lrdp.federation.wire.frames import Frame
-from lrdp.integrity.history import Audit, audit
+from lrdp.integrity.history import Audit, audit_history
 from lrdp.ledger import Books, Scheme
 from lrdp.training import CrossEntropy, TensorRecords
 
@@ -102,7 +102,7 @@ class World:
     def audit(self) -> Audit:
         """The receipts of the last session, as an auditor sees them who pinned the registry."""
         newest = max(self.consortium.server_folder.glob("receipts-*.txt"), key=lambda path: path.stat().st_mtime_ns)
-        return audit(newest.read_text().split(), self.consortium.registry().digest)
+        return audit_history(newest.read_text().split(), self.consortium.registry().digest)
 
 
 def world(

@@ -43,7 +43,7 @@ from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.messages import Accept, Header, Pledge, Tag, Tags, Train
 from lrdp.integrity.papers import Papers, decode_failed, encode_failed, failed_vectors
 from lrdp.integrity.receipts import RoundReceipt
-from lrdp.integrity.registry import Registry, title
+from lrdp.integrity.registry import Registry, read_lineage, read_title
 from lrdp.integrity.repeats import Shown, Stands
 from lrdp.integrity.schemes import read_sketch_client
 from lrdp.integrity.sealing import unseal
@@ -94,7 +94,7 @@ def found() -> set[str]:
 ELSEWHERE: Mapping[str, str] = {
     "accounting.filter_rules.readings": "what filters say, no bytes",
     "codec.formats.Format.read": "a part of Format.decode",
-    "commands.integrity.read_lines": "files.lines, each within a limit; here beneath history.audit",
+    "commands.integrity.read_lines": "files.lines, each within a limit; here beneath history.audit_history",
     "commands.integrity.read_pin": "64 digits on the command line",
     "federation.client.kept_moments.KeptMoments.load": "its own file; federation/client/test_kept_moments",
     "federation.local.onnx_files.ModelInput.read": "a word on the command line",
@@ -245,7 +245,11 @@ def _integrity() -> dict[str, Decoder]:
         "receipts.RoundReceipt.decode": (RoundReceipt.decode, receipt.encode()),
         "repeats.Stands.decode": (Stands.decode, ready.stands.encode()),
         "registry.Registry.decode": (Registry.decode, session.registry.encode()),
-        "registry.title ": (title, session.registry.encode()),
+        "registry.read_title": (read_title, session.registry.encode()),
+        "registry.read_lineage": (
+            lambda data: read_lineage([data], session.registry.digest),
+            session.registry.encode(),
+        ),
         "session.Session.decode": (Session.decode, session.encode()),
         "session.registry_title ": (registry_title, session.encode()),
         "session.encoded_registry": (encoded_registry, session.encode()),
@@ -255,19 +259,19 @@ def _integrity() -> dict[str, Decoder]:
         "sealing.unseal": (unseal, states.encode_client(ready)),
         "states.decode_client": (lambda data: states.decode_client(data, me, vectors), states.encode_client(ready)),
         "states.decode_server": (
-            lambda data: states.decode_server(data, SERVER, states.server_vectors(world.idle)),
+            lambda data: states.decode_server(data, SERVER, world.idle.model),
             states.encode_server(world.idle),
         ),
         "cards.json_object": (as_text(json_object), b'{"name": "a"}'),
         "cards.read_card": (as_text(read_card), _json(card(me.member))),
         "cards.read_registry": (as_text(read_registry), _json(registry_record(session.registry))),
         "history.read_session": (as_text(lambda text: history.read_session(text, None)), line.strip()),
-        "keys.load": (of_file(keys.load), _saved(me)),
+        "keys.load_identity": (of_file(keys.load_identity), _saved(me)),
         "encoding.Reader.varint ": (_one_number, b"\x05"),
     }
     made = {f"integrity.{name}": Decoder(read=read, sample=sample) for name, (read, sample) in kept.items()}
-    audit = of_file(lambda path: _raised(history.audit(read_lines(path), None).failure))
-    return {**made, "integrity.history.audit ": Decoder(read=audit, sample=line)}
+    audit = of_file(lambda path: _raised(history.audit_history(read_lines(path), None).failure))
+    return {**made, "integrity.history.audit_history ": Decoder(read=audit, sample=line)}
 
 
 def _one_number(data: bytes) -> int:
@@ -291,7 +295,7 @@ def _json(record: object) -> bytes:
 def _saved(identity: keys.Identity) -> bytes:
     path = folder() / "saved.pem"
     path.unlink(missing_ok=True)
-    keys.save(identity, path)
+    keys.save_identity(identity, path)
     return path.read_bytes()
 
 
@@ -327,7 +331,7 @@ def _ledger() -> dict[str, Decoder]:
     signed, text = report.signed(world.key).encode(), policy().text
     mechanism = encoding.encode_mechanism(next(iter(books.charges.history))).encode()
     known = {
-        "events.decode": (events.decode, entries[1][0]),
+        "events.decode_all of one ": (lambda data: events.decode_all([data]), entries[1][0]),
         "events.decode_all": (lambda data: events.decode_all([entries[1][0], data]), entries[2][0]),
         "texts.decode_mechanism": (as_text(encoding.decode_mechanism), mechanism),
         "heads.Head.decode": (as_text(Head.decode), head.encode().encode()),

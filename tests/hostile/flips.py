@@ -12,8 +12,7 @@ from integrity.parties import federation, honest_round
 from ledger.worlds import World, policy, request, round_trip
 from lrdp.errors import LrdpError
 from lrdp.integrity import history, states
-from lrdp.integrity.registry import Registry
-from lrdp.integrity.registry import verify as verify_registry
+from lrdp.integrity.registry import Registry, verify_registry
 from lrdp.ledger import SigningKey
 from lrdp.ledger.export import verify_export, write_export
 from lrdp.ledger.heads import Head
@@ -117,16 +116,17 @@ def _sessions() -> dict[str, Kept]:
     def walked(data: bytes) -> object:
         """What an auditor finds who pinned the registry."""
         lines = [line, data.decode("latin-1")]
-        return [(step.position.tip, step.participants) for step in history.walk(lines, first.registry.digest)]
+        return [(step.position.tip, step.participants) for step in history.walk_history(lines, first.registry.digest)]
 
     def pinned(data: bytes) -> Registry:
         return verify_registry(Registry.decode(data), first.registry.digest)
 
     def read_json(data: bytes) -> Registry:
-        return verify_registry(table()["integrity.cards.read_registry"].read(data), first.registry.digest)  # type: ignore[arg-type]
+        read = table()["integrity.cards.read_registry"].read(data)
+        return verify_registry(read, first.registry.digest)  # type: ignore[arg-type]
 
     return {
-        "receipt": Kept(data=history.receipt_line(receipt).encode(), meaning=walked),
+        "receipt": Kept(data=history.step_line(receipt.encode()).encode(), meaning=walked),
         "registry": Kept(data=first.registry.encode(), meaning=pinned),
         "registry, as JSON": Kept(data=table()["integrity.cards.read_registry"].sample, meaning=read_json),
         "session": Kept(
@@ -141,8 +141,8 @@ def _sessions() -> dict[str, Kept]:
             ),
         ),
         "identity": Kept(
-            data=table()["integrity.keys.load"].sample,
-            meaning=lambda data: _known_to(first.registry, table()["integrity.keys.load"].read(data)),
+            data=table()["integrity.keys.load_identity"].sample,
+            meaning=lambda data: _known_to(first.registry, table()["integrity.keys.load_identity"].read(data)),
         ),
     }
 

@@ -14,6 +14,7 @@ import numpy as np
 from integrity.parties import (
     SERVER,
     Federation,
+    Played,
     Stage,
     Whole,
     conclude,
@@ -299,8 +300,15 @@ def publish_for_another_session() -> Verdict:
 def replay_the_publish_of_an_attempt_that_was_given_up() -> Verdict:
     setting = scene()
     played = play_out(setting, tamper=lambda tags: tags[:-1])
-    again = {name: client.reconsider(tagged) for name, tagged in played.tagged.items()}
-    return play_out(replace(setting, committed=again), setting.publish).worst
+    return play_out(tried_again(setting, played), setting.publish).worst
+
+
+def tried_again(setting: Stage, played: Played) -> Stage:
+    """The next attempt of the round, in which everybody stands by the same update."""
+    world = setting.federation
+    world.clients.update({name: client.roll_back(tagged) for name, tagged in played.tagged.items()})
+    world.idle = server.retry(world.idle)
+    return stage(world, updates={name: bound.values for name, bound in setting.committed.items()})
 
 
 @attack(Verdict.CHAIN_BREAK)
@@ -431,12 +439,11 @@ def zero_written_as_the_prime() -> Verdict:
 
 @attack(Verdict.TAG_SIG)
 def toss_the_coin_again() -> Verdict:
-    """The server dislikes a challenge, publishes anew, and shows the tags of the first attempt."""
+    """The server dislikes a challenge, publishes another sum, and shows the tags of the first attempt."""
     setting = scene()
     first = play_out(setting, setting.resign(shifted(setting, (0, 1))), tamper=lambda tags: tags[:-1])
-    again = {name: client.reconsider(tagged) for name, tagged in first.tagged.items()}
-    second = setting.resign(shifted(setting, (0, 2)), attempt=1)
-    return play_out(replace(setting, committed=again), second, tamper=lambda _: first.tags).worst
+    again = tried_again(setting, first)
+    return play_out(again, again.resign(shifted(again, (0, 2))), tamper=lambda _: first.tags).worst
 
 
 @attack(Verdict.VERIFIED)

@@ -15,7 +15,7 @@ from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import Accept, Publish, Tag, Tags
 from lrdp.integrity.receipts import RoundReceipt
-from lrdp.integrity.registry import NO_PREVIOUS, Registry, sign
+from lrdp.integrity.registry import NO_PREVIOUS, Registry, sign_registry
 from lrdp.integrity.repeats import Repeats, same_roster
 from lrdp.integrity.schemes import SketchServer, sketch_client
 from lrdp.integrity.session import Parameters, ProofMethod, Session
@@ -49,7 +49,7 @@ def registry_of(members: Iterable[Identity]) -> Registry:
         consortium=CONSORTIUM.member.signing_key,
         members=tuple(one.member for one in members),
     )
-    return sign(unsigned, CONSORTIUM)
+    return sign_registry(unsigned, CONSORTIUM)
 
 
 @dataclass

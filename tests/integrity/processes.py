@@ -1,6 +1,6 @@
-"""A federation whose parties forget everything between two messages but bytes on a disk, as under Flower.
+"""A federation whose parties have bytes on a disk and nothing else, as under Flower: bytes in, bytes out.
 
-``ClientProcess`` and ``ServerProcess`` are what a framework would call: bytes in, bytes out, two exchanges a round.
+A client forgets everything else between two messages; a server, which lives through a round, between two rounds.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ class ClientProcess:
     def give_up(self) -> None:
         """The server says that the attempt came to nothing: back to the last verified model."""
         state = self.load()
-        back: Any = {"Tagged": client.roll_back, "Committed": client.abandon}[states.kind(self.disk.state)]
-        self.save(back(state))
+        self.save(client.roll_back(state) if isinstance(state, client.Tagged) else client.abandon(state))
 
 
 @dataclass
@@ -105,51 +104,52 @@ class Open:
 
 @dataclass
 class ServerProcess:
+    """``state`` is a round under way, which a process that dies forgets."""
+
     identity: Identity
     disk: Disk = field(default_factory=Disk)
+    state: Any = None
 
-    def load(self) -> Any:
-        return states.decode_server(self.disk.state, self.identity, self.disk.read())
+    def load(self) -> server.Idle:
+        return states.decode_server(self.disk.state, self.identity, self.disk.read()["model"])
 
-    def save(self, state: states.ServerState) -> None:
-        self.disk.write(states.encode_server(state), states.server_vectors(state))
+    def save(self, idle: server.Idle) -> None:
+        self.disk.write(states.encode_server(idle), {"model": idle.model})
+        self.state = None
+
+    @property
+    def wire(self) -> Wire:
+        return Wire(self.state.idle.position)
 
     def open(self, names: list[str]) -> bytes:
-        gathering, train = server.open_round(self.load(), names)
-        self.save(gathering)
-        return Wire(gathering.idle.position).train(train)
+        self.state, train = server.open_round(self.load(), names)
+        return self.wire.train(train)
 
     def enlist(self, pledge: bytes) -> None:
-        gathering = self.load()
-        self.save(server.enlist(gathering, Wire(gathering.idle.position).read_pledge(pledge)))
+        self.state = server.enlist(self.state, self.wire.read_pledge(pledge))
 
     def admit(self, prefix: bytes, body: bytes) -> None:
-        gathering = self.load()
-        self.save(server.admit(gathering, Wire(gathering.idle.position).read_update(prefix, body)))
+        self.state = server.admit(self.state, self.wire.read_update(prefix, body))
 
     def pledges(self) -> list[bytes]:
-        gathering = self.load()
-        return [Wire(gathering.idle.position).pledge(one) for one in gathering.pledges]
+        return [self.wire.pledge(one) for one in self.state.pledges]
 
     def publish(self) -> tuple[Header, list[bytes]]:
-        published, publish = server.publish(self.load())
-        self.save(published)
+        self.state, publish = server.publish(self.state)
         bodies = [publish.aggregate.tobytes(), *(update.values.tobytes() for update in publish.relayed)]
-        return publish.header, [Wire(published.idle.position).publish(publish), *bodies]
+        return publish.header, [self.wire.publish(publish), *bodies]
 
     def collect(self, tag: bytes) -> None:
-        published = self.load()
-        self.save(server.collect(published, Wire(published.idle.position).read_tag(tag)))
+        self.state = server.collect(self.state, self.wire.read_tag(tag))
 
     def tags(self) -> bytes:
-        published = self.load()
-        return Wire(published.idle.position).tags(server.all_tags(published), published.header)
+        return self.wire.tags(server.all_tags(self.state), self.state.header)
 
     def conclude(self) -> Open:
-        published = self.load()
-        idle, receipt = server.conclude(published, [])
+        position = self.state.idle.position
+        idle, receipt = server.conclude(self.state, [])
         self.save(idle)
-        return Open(published.idle.position, receipt)
+        return Open(position, receipt)
 
     def retry(self) -> None:
         self.save(server.retry(self.load()))
@@ -168,7 +168,7 @@ def processes(world: Federation) -> tuple[ServerProcess, dict[str, ClientProcess
 def play_round(
     host: ServerProcess, clients: Mapping[str, ClientProcess], updates: Mapping[str, tuple[Whole, bytes]]
 ) -> tuple[Open, bytes]:
-    """A round up to the tags, every party through its disk at every step; the receipt waits for ACCEPTs."""
+    """A round up to the tags, every client through its disk at every step; the receipt waits for ACCEPTs."""
     train = host.open(list(updates))
     for name, (values, nonce) in updates.items():
         host.enlist(clients[name].pledge(train, values, nonce))

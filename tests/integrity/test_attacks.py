@@ -41,9 +41,9 @@ NEEDED: dict[tuple[Any, ...], Any] = {
     (checks, "TAGS", "TAGS_INCOMPLETE"): "drop_a_tag",
     (checks, "TAGS", "TAG_SIG"): "shift_a_tag_by_what_was_added",
     (checks, "TAGS", "SUM_MISMATCH"): "alter_one_coordinate_by_one_quantum",
-    (exact, "PUBLISH", "SHARE_ALTERED", 0): "exact_alter_a_share_of_an_owner_who_helps",
-    (exact, "PUBLISH", "SHARE_ALTERED", 1): "exact_alter_a_share",
-    (exact, "PUBLISH", "SUM_MISMATCH", 2): "exact_alter_one_coordinate_by_one_quantum",
+    (exact, "RELAYED", "SHARE_ALTERED", 0): "exact_alter_a_share_of_an_owner_who_helps",
+    (exact, "RELAYED", "SHARE_ALTERED", 1): "exact_alter_a_share",
+    (exact, "RELAYED", "SUM_MISMATCH", 2): "exact_alter_one_coordinate_by_one_quantum",
     (receipts, "RECEIPT", "STALE_CONTEXT"): "receipt_of_another_round",
     (receipts, "RECEIPT", "CHAIN_BREAK"): "receipt_of_another_history",
     (receipts, "RECEIPT", "MODEL_MISMATCH"): "receipt_from_another_model",
@@ -88,7 +88,7 @@ def test_without_this_check_an_attack_is_no_longer_met(key, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "module_name", [(checks, "TRAIN"), (checks, "PUBLISH"), (checks, "TAGS"), (exact, "PUBLISH"), (receipts, "RECEIPT")]
+    "module_name", [(checks, "TRAIN"), (checks, "PUBLISH"), (checks, "TAGS"), (exact, "RELAYED"), (receipts, "RECEIPT")]
 )
 def test_every_check_has_its_attack(module_name):
     module, name = module_name

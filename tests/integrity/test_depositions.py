@@ -146,7 +146,10 @@ def test_whoever_says_nothing_is_named_for_it_and_nobody_else_is() -> None:
     assert (found.silent, found.clients, found.pairs, found.server) == ((LIAR,), {}, (), "")
 
 
-SPOILT = ("signature", "bare signature", "another's", "another round's", "too few", "the prime", "beyond the prime")
+SPOILT = (
+    *("signature", "bare signature", "masked", "another's", "another round's"),
+    *("too few", "the prime", "beyond the prime", "bare prime", "beyond the bare prime"),
+)
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
@@ -157,11 +160,14 @@ def test_a_word_that_its_owner_did_not_sign_for_this_round_counts_as_none(spoil:
     words[LIAR] = {
         "signature": replace(true, signature=bytes(64)),
         "bare signature": replace(true, bare=replace(true.bare, signature=bytes(64))),
+        "masked": replace(true, bare=next(tag for tag in scene.played.tags if tag.name == LIAR)),
         "another's": replace(words[OTHER], bare=true.bare),
         "another round's": deposed(LIAR, replace(header, round=9), true.bare.value, list(true.masks)),
         "too few": deposed(LIAR, header, true.bare.value, list(true.masks[:-1])),
         "the prime": deposed(LIAR, header, true.bare.value, [P, *true.masks[1:]]),
         "beyond the prime": deposed(LIAR, header, true.bare.value, [true.masks[0] + P, *true.masks[1:]]),
+        "bare prime": deposed(LIAR, header, P, list(true.masks)),
+        "beyond the bare prime": deposed(LIAR, header, true.bare.value + P, list(true.masks)),
     }[spoil]
     assert scene.judge(words).silent == (LIAR,)
 

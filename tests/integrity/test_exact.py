@@ -49,7 +49,7 @@ def test_masks_differ_between_rounds_and_attempts():
     first = stage(world, updates=zero)
     played = play_out(first, tamper=lambda tags: tags[1:])
     world.clients = {name: client.roll_back(tagged) for name, tagged in played.tagged.items()}
-    world.idle = server.retry(first.published)
+    world.idle = server.retry(first.published.idle)
     second = stage(world, updates=zero)
     assert play_out(second).worst is Verdict.VERIFIED
     sent = {scene.committed["c000"].sent.tobytes() for scene in (first, second)}

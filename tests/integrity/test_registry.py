@@ -24,7 +24,7 @@ from lrdp.codec import pack, unpack
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client, keys, registry, server
 from lrdp.integrity.receipts import follow
-from lrdp.integrity.registry import Registry, lineage, sign, verify, verify_successor
+from lrdp.integrity.registry import Registry, read_lineage, sign_registry, verify_registry, verify_successor
 from lrdp.integrity.schemes import sketch_client
 from lrdp.integrity.session import genesis
 from lrdp.integrity.verdicts import Verdict
@@ -33,26 +33,26 @@ from lrdp.integrity.verdicts import Verdict
 def test_keys_survive_the_disk_and_only_their_owner_reads_them(tmp_path):
     path = tmp_path / "bank.pem"
     made = keys.new_identity("bank-7")
-    keys.save(made, path)
+    keys.save_identity(made, path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert keys.load(path) == made
+    assert keys.load_identity(path) == made
     assert made.signing_secret.hex() not in repr(made)
 
 
 def test_a_key_is_never_overwritten(tmp_path):
     path = tmp_path / "bank.pem"
-    keys.save(identity("bank"), path)
+    keys.save_identity(identity("bank"), path)
     with pytest.raises(InvalidInput, match="exists"):
-        keys.save(identity("bank", 1), path)
-    assert keys.load(path) == identity("bank")
+        keys.save_identity(identity("bank", 1), path)
+    assert keys.load_identity(path) == identity("bank")
 
 
 def test_a_key_that_others_may_read_is_refused(tmp_path):
     path = tmp_path / "bank.pem"
-    keys.save(identity("bank"), path)
+    keys.save_identity(identity("bank"), path)
     path.chmod(0o640)
     with pytest.raises(InvalidInput, match="chmod 600"):
-        keys.load(path)
+        keys.load_identity(path)
 
 
 @pytest.mark.parametrize(
@@ -60,38 +60,38 @@ def test_a_key_that_others_may_read_is_refused(tmp_path):
 )
 def test_a_damaged_key_file_is_a_typed_error(tmp_path, damage):
     path = tmp_path / "bank.pem"
-    keys.save(identity("bank"), path)
+    keys.save_identity(identity("bank"), path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises((InvalidInput, NotVerified)):
-        keys.load(path)
+        keys.load_identity(path)
 
 
 def test_a_file_without_a_name_or_without_two_keys_is_no_key_file(tmp_path):
     path = tmp_path / "bank.pem"
-    keys.save(identity("bank"), path)
+    keys.save_identity(identity("bank"), path)
     text = path.read_bytes()
     blocks = text.partition(b"\n")[2]
     for damaged in (b"Owner: bank\n" + blocks, blocks, text[: text.index(b"-----END")]):
         path.write_bytes(damaged)
         with pytest.raises(InvalidInput, match="is not a key file"):
-            keys.load(path)
+            keys.load_identity(path)
 
 
 def test_keys_in_the_wrong_order_are_refused(tmp_path):
     path = tmp_path / "bank.pem"
-    keys.save(identity("bank"), path)
+    keys.save_identity(identity("bank"), path)
     first, _, blocks = path.read_bytes().partition(b"\n")
     end = blocks.index(keys._END) + len(keys._END)
     path.write_bytes(first + b"\n" + blocks[end:] + blocks[:end])
     with pytest.raises(InvalidInput, match="an Ed25519 key, then an X25519 key"):
-        keys.load(path)
+        keys.load_identity(path)
 
 
 def test_a_missing_key_file_is_a_typed_error(tmp_path):
     with pytest.raises(InvalidInput, match="cannot be read"):
-        keys.load(tmp_path / "absent.pem")
+        keys.load_identity(tmp_path / "absent.pem")
     with pytest.raises(InvalidInput, match="cannot be written"):
-        keys.save(identity("bank"), tmp_path / "absent" / "bank.pem")
+        keys.save_identity(identity("bank"), tmp_path / "absent" / "bank.pem")
 
 
 @pytest.mark.parametrize("name", ["", "Bank", "a b", "../x", "ä", "a" * 64, "-a", "a\n"])
@@ -202,7 +202,7 @@ def test_a_copied_agreement_key_in_another_encoding_is_refused():
     members = (*copied.members, replace(thief.member, agreement_key=flipped, proof=proof))
     again = resigned(copied, members=members)
     with pytest.raises(NotVerified, match="REGISTRY_REFUSED"):
-        verify(again, again.digest)
+        verify_registry(again, again.digest)
 
 
 @pytest.mark.parametrize("small", range(2, 19))
@@ -235,7 +235,7 @@ MEMBERS = [identity("a"), identity("b"), identity("c")]
 
 def test_the_pinned_registry_is_accepted():
     good = registry_of(MEMBERS)
-    assert verify(Registry.decode(good.encode()), good.digest) == good
+    assert verify_registry(Registry.decode(good.encode()), good.digest) == good
 
 
 def resigned(good: Registry, **changes: Any) -> Registry:
@@ -265,22 +265,22 @@ def _alias(member: keys.Member) -> keys.Member:
 def test_a_registry_that_is_not_sound_is_refused_even_if_pinned(name, monkeypatch):
     bad, check = refused()[name]
     with pytest.raises(NotVerified, match="REGISTRY_REFUSED"):
-        verify(bad, bad.digest)
+        verify_registry(bad, bad.digest)
     monkeypatch.setattr(registry, "CHECKS", (*registry.CHECKS[:check], *registry.CHECKS[check + 1 :]))
-    assert verify(bad, bad.digest) is bad  # this check alone stood in its way
+    assert verify_registry(bad, bad.digest) is bad  # this check alone stood in its way
 
 
 def test_a_registry_of_more_than_can_be_summed_is_refused(monkeypatch):
     good = registry_of(MEMBERS)
     monkeypatch.setattr(registry, "MOST_MEMBERS", 2)
     with pytest.raises(NotVerified, match="REGISTRY_REFUSED"):
-        verify(good, good.digest)
+        verify_registry(good, good.digest)
 
 
 def test_a_registry_of_exactly_as_many_as_can_be_summed_is_accepted(monkeypatch):
     monkeypatch.setattr(registry, "MOST_MEMBERS", 3)
     full = registry_of([identity("a"), identity("b"), identity("c")])
-    assert verify(full, full.digest) == full
+    assert verify_registry(full, full.digest) == full
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -296,13 +296,13 @@ def test_a_member_of_another_number_of_fields_is_malformed(count):
 def test_another_registry_than_the_pinned_one_is_refused():
     other = registry_of(MEMBERS[:2])
     with pytest.raises(NotVerified, match="pinned is"):
-        verify(other, registry_of(MEMBERS).digest)
+        verify_registry(other, registry_of(MEMBERS).digest)
 
 
 # ------------------------------------------------------------------------------------------------------------ rotation
 def successor(good: Registry, members: list[keys.Identity], **changes: Any) -> Registry:
     following = {"version": good.version + 1, "first_round": 2, "previous": good.digest, **changes}
-    return sign(replace(good, members=tuple(one.member for one in members), **following), CONSORTIUM)
+    return sign_registry(replace(good, members=tuple(one.member for one in members), **following), CONSORTIUM)
 
 
 def rotated_world():
@@ -312,9 +312,8 @@ def rotated_world():
     following = successor(world.session.registry, list(fresh.values()))
     old = dict(world.clients)
     world.idle = server.rotate(world.idle, following)
-    for name, ready in world.clients.items():
-        scheme = sketch_client(fresh[name], world.session)
-        world.clients[name] = client.rotate(ready, following, fresh[name], scheme)
+    for name, ready in old.items():
+        world.clients[name] = client.catch_up(replace(ready, identity=fresh[name]), [following], ready.model)
     return world, old, receipts, following
 
 
@@ -370,7 +369,7 @@ def test_a_registry_that_does_not_follow_is_refused(changes):
 
 def test_a_successor_by_another_consortium_is_refused():
     good = registry_of(MEMBERS)
-    coup = sign(successor(good, MEMBERS), SERVER)
+    coup = sign_registry(successor(good, MEMBERS), SERVER)
     with pytest.raises(NotVerified, match="does not follow"):
         verify_successor(good, coup)
     unsigned = replace(successor(good, MEMBERS), signature=bytes(64))
@@ -419,13 +418,11 @@ def test_who_signed_a_tag_in_a_round_follows_no_other_registry_before_it_ends():
     scene = stage(world)
     scheme = sketch_client(members[1], world.idle.position.rotated(following).session)
     tagged = play_out(scene).tagged["c001"]
-    for ready in (client.roll_back(tagged), client.abandon(client.reconsider(tagged))):
-        rotating = partial(client.rotate, ready, following, members[1], scheme)
-        assert verdict_of(rotating) is Verdict.STALE_CONTEXT
-        assert verdict_of(partial(client.catch_up, ready, [following], ready.model)) is Verdict.STALE_CONTEXT
+    ready = client.roll_back(tagged)
+    assert verdict_of(partial(client.catch_up, ready, [following], ready.model)) is Verdict.STALE_CONTEXT
     free = client.abandon(scene.committed["c001"])
     there = client.catch_up(free, [following], free.model)
-    assert there.position == client.rotate(free, following, members[1], scheme).position
+    assert there.position == free.position.rotated(following)
     assert there.scheme is scheme
     assert there.stands == free.stands
 
@@ -445,12 +442,12 @@ def as_bytes(registries: list[Registry]) -> list[bytes]:
 @pytest.mark.parametrize("pinned", [0, 1, 2])
 def test_any_registry_of_a_chain_vouches_for_all_of_it(pinned):
     made = chain(3)
-    assert lineage(as_bytes(made), made[pinned].digest) == tuple(made)
+    assert read_lineage(as_bytes(made), made[pinned].digest) == tuple(made)
 
 
 def coup(made: list[Registry]) -> list[Registry]:
     """The last one, by another consortium."""
-    return [*made[:-1], sign(made[-1], SERVER)]
+    return [*made[:-1], sign_registry(made[-1], SERVER)]
 
 
 BROKEN_CHAINS = {
@@ -468,4 +465,4 @@ BROKEN_CHAINS = {
 @pytest.mark.parametrize("broken", BROKEN_CHAINS.values(), ids=BROKEN_CHAINS.keys())
 def test_a_chain_that_does_not_hold_is_refused_whole(broken):
     made = chain(3)
-    assert verdict_of(lambda: lineage(as_bytes(broken(made)), made[1].digest)) is Verdict.REGISTRY_REFUSED
+    assert verdict_of(lambda: read_lineage(as_bytes(broken(made)), made[1].digest)) is Verdict.REGISTRY_REFUSED

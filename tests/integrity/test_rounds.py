@@ -88,7 +88,7 @@ class Story:
             tagged, _ = client.answer(scene.committed[name], scene.publish)
             self.world.clients[name] = client.roll_back(tagged)
         self.world.clients[silent] = client.abandon(scene.committed[silent])
-        self.world.idle = server.retry(scene.published)
+        self.world.idle = server.retry(scene.published.idle)
         self.world.number += 1  # another roster is shown other updates
         dropped.add(silent)
         self.seen["attempts rolled back"] += 1

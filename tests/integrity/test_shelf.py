@@ -9,7 +9,7 @@ import pytest
 
 from integrity.parties import CONSORTIUM, identity, registry_of
 from lrdp.errors import InvalidInput, NotVerified
-from lrdp.integrity.registry import Registry, sign, successor
+from lrdp.integrity.registry import Registry, next_registry, sign_registry
 from lrdp.integrity.shelf import RegistryShelf
 
 MEMBERS = [identity(f"c{number:03d}") for number in range(4)]
@@ -17,7 +17,7 @@ FIRST = registry_of(MEMBERS)
 
 
 def following(before: Registry, count: int, by=CONSORTIUM) -> Registry:
-    return sign(successor(before, [one.member for one in MEMBERS[:count]]), by)
+    return sign_registry(next_registry(before, [one.member for one in MEMBERS[:count]]), by)
 
 
 SECOND = following(FIRST, 3)
@@ -77,7 +77,7 @@ def test_what_does_not_follow_is_refused(shelf: RegistryShelf) -> None:
 def test_the_last_one_is_that_of_the_highest_version_whatever_was_written_last(tmp_path: Path) -> None:
     shelf = RegistryShelf(tmp_path)
     for version in (10, 9, 2):
-        shelf.put(sign(replace(FIRST, version=version), CONSORTIUM))
+        shelf.put(sign_registry(replace(FIRST, version=version), CONSORTIUM))
     assert shelf.last().version == 10
 
 

@@ -86,7 +86,7 @@ def _receipt() -> Case:
 
 def _registry() -> Case:
     good = registry_of([identity("c000"), identity("c001"), identity("c002")])
-    return [good.encode()], lambda parts: registry.verify(registry.Registry.decode(parts[0]), good.digest)
+    return [good.encode()], lambda parts: registry.verify_registry(registry.Registry.decode(parts[0]), good.digest)
 
 
 def _hello() -> Case:

@@ -17,7 +17,7 @@ from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import client
 from lrdp.integrity.depositions import Deposition, Judgement, judged
 from lrdp.integrity.papers import decode_failed
-from lrdp.integrity.registry import verify
+from lrdp.integrity.registry import verify_registry
 from lrdp.integrity.wire import Wire
 from oracles import integrity_reference as reference
 
@@ -303,7 +303,7 @@ def concluded(papers: bytes, opened: str | None) -> Judgement:
     if opened is not None:
         values["opened"] = np.array(DISPUTED["participants"][opened]["update"], "<i4")
     failed = decode_failed(papers, values)
-    verify(failed.case.position.session.registry, bytes.fromhex(DISPUTED["registry_digest"]))
+    verify_registry(failed.case.position.session.registry, bytes.fromhex(DISPUTED["registry_digest"]))
     return judged(failed)
 
 

@@ -192,7 +192,7 @@ def test_no_file_is_no_ledger(world: World) -> None:
 
 def test_a_file_replaced_while_open_refuses(used: World) -> None:
     with used.open() as ledger:
-        ledger.back_up(used.folder / "backup.db")
+        used.back_up(used.folder / "backup.db")
         shutil.move(used.folder / "backup.db", used.path)
         with pytest.raises(LedgerRolledBack, match="replaced or removed while it was open"):
             ledger.charge(request(9))

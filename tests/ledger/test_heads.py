@@ -58,7 +58,7 @@ def test_a_restored_backup_is_noticed_and_stays_refused(world: World) -> None:
     backup = world.folder / "backup.db"
     with world.create() as ledger:
         rounds(ledger, 0, 2)
-        ledger.back_up(backup)
+        world.back_up(backup)
         newest = rounds(ledger, 2, 3)
     shutil.move(backup, world.path)
     with world.open() as ledger:
@@ -133,7 +133,7 @@ def test_adopting_charges_the_gap_at_the_policys_worst_case(tmp_path: Path, lost
     backup = world.folder / "backup.db"
     with world.create() as ledger:
         rounds(ledger, 0, 4)
-        ledger.back_up(backup)
+        world.back_up(backup)
         newest = rounds(ledger, 4, lost)
         true_steps = ledger.books.charges.steps
     shutil.move(backup, world.path)
@@ -178,7 +178,7 @@ def test_an_adopted_gap_may_exhaust_the_budget(tmp_path: Path) -> None:
     world = World(folder=tmp_path, rules=policy(epsilon="2.0", per_run_epsilon="2.0"))
     with world.create() as ledger:
         empty = world.folder / "backup.db"
-        ledger.back_up(empty)
+        world.back_up(empty)
         newest = rounds(ledger, 0, 8)
     shutil.move(empty, world.path)
     with world.open() as ledger:
@@ -192,7 +192,7 @@ def test_the_worst_case_is_that_of_every_policy_the_books_know(tmp_path: Path) -
     loose = World(folder=tmp_path, rules=policy(min_noise_multiplier="3.0"))
     with loose.create() as ledger:
         backup = tmp_path / "backup.db"
-        ledger.back_up(backup)
+        loose.back_up(backup)
         newest = rounds(ledger, 0, 1)
     shutil.move(backup, loose.path)
     strict = replace(loose, rules=policy(min_noise_multiplier="9.0"))

@@ -232,7 +232,7 @@ def test_a_lost_branch_of_a_slots_ledger_uses_up_slots_and_then_ends_it(tmp_path
     with world.create(rule=ReservedSlots(slots={STEP: 200})) as ledger:
         round_trip(ledger, request(1))
         reserved = ledger.answer().guaranteed
-        ledger.back_up(backup)
+        world.back_up(backup)
         round_trip(ledger, request(2))
         head = ledger.head()
     backup.replace(world.path)
@@ -241,7 +241,7 @@ def test_a_lost_branch_of_a_slots_ledger_uses_up_slots_and_then_ends_it(tmp_path
         assert ledger.books.charges.history == {STEP: 78}
         assert ledger.answer().guaranteed == reserved, "what was lost fits the slots: they were paid for"
         round_trip(ledger, request(3))
-        ledger.back_up(backup)
+        world.back_up(backup)
         round_trip(ledger, request(4))
         round_trip(ledger, request(5))
         head = ledger.head()
@@ -265,7 +265,7 @@ def test_a_lost_branch_is_charged_as_a_step_that_dominates_every_policys(tmp_pat
     often = World(folder=tmp_path, rules=often.rules, key=rare.key, administrator=rare.administrator)
     backup = tmp_path / "backup.db"
     with rare.create() as ledger:
-        ledger.back_up(backup)
+        rare.back_up(backup)
     with rare.open() as ledger:
         round_trip(ledger, request(1, mechanism=rare.rules.mechanism.costliest, steps=5))
     with often.open() as ledger:

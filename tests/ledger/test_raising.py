@@ -149,7 +149,7 @@ def test_an_end_that_the_administrator_did_not_sign_is_none(small: World) -> Non
 
 def test_what_was_lost_is_still_adopted_after_the_end(small: World, tmp_path: Path) -> None:
     with small.create() as ledger:
-        ledger.back_up(tmp_path / "backup.db")
+        small.back_up(tmp_path / "backup.db")
         round_trip(ledger, request(1))
         head = ledger.head()
     small.path.write_bytes((tmp_path / "backup.db").read_bytes())

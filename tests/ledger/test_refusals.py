@@ -51,7 +51,7 @@ def test_after_the_next_charge_every_refusal_is_counted(world: World) -> None:
         assert ledger.books.refusals.by_reason == {Refusal.CLIP_NORM: 34, Refusal.STEPS: 66}
         assert ledger.books.charges.history == {STEP: 39}
         flood(ledger, 5, start=5000)
-        newest = [events.decode(line) for line, _ in ledger.entries()][-5:]
+        newest = events.decode_all([line for line, _ in ledger.entries()])[-5:]
         assert {getattr(event, "run", None) for event in newest} == {f"run-{number}" for number in range(5000, 5005)}, (
             "in full again"
         )
@@ -86,7 +86,7 @@ def test_two_processes_share_one_list(world: World) -> None:
     with world.create() as ledger, world.open() as other:
         flood(ledger, 10)
         flood(other, 10, start=10)
-        kinds = [type(events.decode(line)) for line, _ in ledger.entries()]
+        kinds = list(map(type, events.decode_all([line for line, _ in ledger.entries()])))
     assert kinds.count(events.Declined) == 16
 
 
@@ -96,7 +96,7 @@ def test_what_a_server_says_at_length_is_cut(world: World, tmp_path: Path) -> No
         with pytest.raises(PolicyRefused):
             ledger.charge(long)
         (line, _) = list(ledger.entries())[-1]
-        event = events.decode(line)
+        (event,) = events.decode_all([line])
     assert isinstance(event, events.Declined)
     assert len(event.sentence) == LONGEST_SENTENCE
     assert len(line) < 2000

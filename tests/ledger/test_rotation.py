@@ -67,7 +67,7 @@ def test_a_rollback_to_before_the_rotation_is_noticed_with_the_old_key(used: Wor
     """Folder and key were both restored, as with a picture of the whole machine."""
     backup = tmp_path / "backup.db"
     with used.open() as ledger:
-        ledger.back_up(backup)
+        used.back_up(backup)
     with rotated(used).open() as ledger:
         round_trip(ledger, request(2))
         newest = ledger.head()

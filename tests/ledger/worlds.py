@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from lrdp.accounting import FixedSizeGaussian, Mechanism
 from lrdp.ledger import Ledger, Policy, Receipt, ReceivedModel, Reply, Request, SigningKey, parse_policy
+from lrdp.ledger.store import Store
 
 POLICY = """\
 [identity]
@@ -100,6 +102,11 @@ class World:
 
     def open(self, **options: Any) -> Ledger:
         return Ledger.open(self.path, policy=self.rules, key=self.key, **options)
+
+    def back_up(self, path: Path) -> None:
+        """As `lrdp ledger backup` does, while the ledger may be open."""
+        with closing(Store(self.path, read_only=True)) as store:
+            store.copy_to(path)
 
 
 def exhaust(ledger: Ledger, **asked: Any) -> None:

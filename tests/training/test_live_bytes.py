@@ -11,6 +11,7 @@ from lrdp.training.clipping import coefficients
 from lrdp.training.engine import Engine
 from lrdp.training.gradients.protocol import TRANSIENT_BYTES
 from lrdp.training.memory import LiveBytes
+from training.truth import accumulated
 
 ROWS, SIZE = 96, 500
 ONE = SIZE * SIZE * 4  # bytes of one example's gradient
@@ -63,7 +64,7 @@ def peak(model, scales):
     inputs = torch.randn(ROWS, SIZE, generator=torch.Generator().manual_seed(1))
     totals: dict[Any, Any] = {}
     with Engine(model, loss) as engine, LiveBytes() as live:
-        engine.accumulate((inputs, scales), ROWS, lambda found: coefficients(found, 1.0, torch.float32), totals)
+        accumulated(engine, (inputs, scales), ROWS, lambda found: coefficients(found, 1.0, torch.float32), totals)
     assert all(bool(torch.isfinite(total).all()) for total in totals.values())
     return live.peak
 

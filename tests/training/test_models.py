@@ -13,7 +13,14 @@ from lrdp.training import replace_batch_norm
 from lrdp.training.engine import Engine
 from lrdp.training.memory import LiveBytes
 from lrdp.training.tape import Tape
-from training.truth import assert_engine_is_exact, clipped, engine_sum, gradients_one_by_one, sum_of_squares
+from training.truth import (
+    accumulated,
+    assert_engine_is_exact,
+    clipped,
+    engine_sum,
+    gradients_one_by_one,
+    sum_of_squares,
+)
 
 DTYPES = [torch.float64, torch.float32]
 
@@ -237,7 +244,7 @@ def test_bfloat16_forward_is_close_and_clips_what_it_sums():
 
     totals: dict[Any, Any] = {}
     with Engine(model, loss, torch.bfloat16) as engine:
-        engine.accumulate(batch, 5, lambda lengths: (1e-2 / lengths.squares.sqrt()).clamp(max=1.0), totals)
+        accumulated(engine, batch, 5, lambda lengths: (1e-2 / lengths.squares.sqrt()).clamp(max=1.0), totals)
     found = torch.cat([totals[p].flatten() for p in model.parameters()])
     truth = clipped(gradients_one_by_one(model, sum_of_squares, batch, 5), 1e-2).sum(0)
     assert float((found - truth).norm()) <= 0.03 * float(truth.norm())
@@ -264,7 +271,7 @@ def live_after_the_backward_pass():
 
     inputs = torch.randn(5, 40, 100)
     with Engine(model, sum_of_squares) as engine, LiveBytes() as meter:
-        engine.accumulate((inputs,), 5, weigh, {})
+        accumulated(engine, (inputs,), 5, weigh, {})
     return live[0] / inputs.nbytes
 
 

@@ -28,7 +28,7 @@ from lrdp.training.local_steps import prepared
 from lrdp.training.rounding import clip_target
 from lrdp.training.sampling import EMPTY, Draw
 from training.cases import RECORDS, fixed, keys, noise_only, poisson, receipt, records, run, silent, task, vector
-from training.truth import clipped, gradients_one_by_one
+from training.truth import accumulated, clipped, gradients_one_by_one
 
 
 @pytest.mark.parametrize("mechanism", [fixed(), poisson()])
@@ -226,7 +226,7 @@ def test_changing_one_example_leaves_anothers_gradient_bit_for_bit():
         for other in (3, 4):
             batch = ready.reader.read(np.array([0, other], dtype=np.int64))
             totals: dict[Any, Any] = {}
-            ready.engine.accumulate(batch, 2, lambda lengths: torch.tensor([1.0, 0.0]), totals)
+            accumulated(ready.engine, batch, 2, lambda lengths: torch.tensor([1.0, 0.0]), totals)
             sums.append(torch.cat([total.flatten() for total in totals.values()]))
     assert torch.equal(*sums)
 

@@ -32,11 +32,18 @@ def clipped(gradients, bound):
     return gradients * (bound / norms.clamp(min=bound))
 
 
+def accumulated(engine, batch, rows, weigh, totals):
+    """Σ weight_i · gradient_i over the batch, added to ``totals``; ``weigh`` turns lengths into weights."""
+    tape = engine.sweep(batch, rows)
+    tape.release(weigh(tape.lengths), totals)
+    return tape.lengths
+
+
 def engine_sum(model, loss, batch, rows, weigh):
     """The engine's sum as one vector in float64, and the norms."""
     totals: dict[Any, Any] = {}
     with Engine(model, loss) as engine:
-        lengths = engine.accumulate(batch, rows, weigh, totals)
+        lengths = accumulated(engine, batch, rows, weigh, totals)
     parameters = [p for p in model.parameters() if p.requires_grad]
     vector = torch.cat([totals.get(p, torch.zeros_like(p)).double().flatten() for p in parameters])
     return vector, lengths.squares.sqrt()

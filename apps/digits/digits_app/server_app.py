@@ -7,8 +7,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from lrdp.experiments.digits import Net, accuracy
 from lrdp.federation import Order, RoundReport, Terms, VerifiedAverage
-from lrdp.integrity import keys
-from lrdp.integrity.cards import read_registry
+from lrdp.integrity import load_identity, read_registry
 
 app = ServerApp()
 
@@ -19,7 +18,7 @@ def main(grid: Grid, context: Context) -> None:
     asked = context.run_config
     folder = Path(str(asked["server-folder"]))
     terms = Terms(
-        identity=keys.load(folder / "identity.pem"),
+        identity=load_identity(folder / "identity.pem"),
         registry=read_registry(Path(str(asked["registry"])).read_text(encoding="utf-8")),
         folder=folder,
         order=Order(steps=int(asked["local-steps"]), learning_rate=float(asked["learning-rate"])),

@@ -15,7 +15,7 @@ import numpy as np
 
 from lrdp.accounting.pairs import DominatingPair, log_excess
 from lrdp.accounting.privacy_loss import LossBins
-from lrdp.accounting.renyi import FloatArray, Indices
+from lrdp.accounting.renyi import FloatArray, IndexArray
 
 _TIE = 2.0**-48  # rows whose profiles differ by less than this count as equal; charged to δ
 _RUN = 256
@@ -101,7 +101,7 @@ def _sums_from_above(masses: FloatArray) -> FloatArray:
     return np.concatenate([sums[:, ::-1], np.zeros((len(masses), 1))], axis=1)
 
 
-def _worst_rows(profiles: FloatArray) -> Indices:
+def _worst_rows(profiles: FloatArray) -> IndexArray:
     """Which row is largest at each edge; from the lowest edge up it changes only where one lags by ``_TIE``."""
     largest = profiles.max(axis=0)
     rows = np.empty(profiles.shape[1], dtype=np.int64)

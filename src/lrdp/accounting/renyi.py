@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 FloatArray = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Rows = Indices | slice
-Kernel = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
-Nodes = Callable[[FloatArray, float], tuple[FloatArray, FloatArray]]
+IndexArray = NDArray[np.int64]
+Rows = IndexArray | slice
+Divergence = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
+QuadratureNodes = Callable[[FloatArray, float], tuple[FloatArray, FloatArray]]
 
 _TAIL = 9.5  # standard deviations kept on either side: exp(-9.5²/2) is below 1e-19 of any term that matters
 _STEP = 0.4  # trapezoid step over min(s, 1): error exp(-2π²/0.4) < 1e-21, the strip of analyticity being πs wide
@@ -51,7 +51,7 @@ def log_excess_replaced(probability: FloatArray, deviation: FloatArray, orders: 
     return _unless_bare(_replaced, probability, deviation, orders)
 
 
-def _unless_bare(kernel: Kernel, probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
+def _unless_bare(kernel: Divergence, probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
     """The kernel's rows; where every record is drawn, those of the unsampled Gaussian, order/(2s²), instead.
 
     It bounds every sampled pair too, and stands in for it where there is next to no noise: what sampling then hides
@@ -84,7 +84,7 @@ def _sampled(probability: FloatArray, deviation: FloatArray, orders: FloatArray)
 
 
 def _replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray) -> FloatArray:
-    def integral(rows: Rows, group: Indices) -> FloatArray:
+    def integral(rows: Rows, group: IndexArray) -> FloatArray:
         forward = _integrate(probability[rows], deviation[rows], orders[group], _panels)
         backward = _integrate(probability[rows], deviation[rows], 1 - orders[group], _panels)
         return np.asarray(np.logaddexp(forward, backward))
@@ -93,7 +93,7 @@ def _replaced(probability: FloatArray, deviation: FloatArray, orders: FloatArray
 
 
 def _by_integrals(
-    result: FloatArray, orders: FloatArray, integral: Callable[[Rows, Indices], FloatArray], deviation: FloatArray
+    result: FloatArray, orders: FloatArray, integral: Callable[[Rows, IndexArray], FloatArray], deviation: FloatArray
 ) -> FloatArray:
     """Fill in the orders above 1; the unsampled Gaussian's where an integral would need millions of nodes."""
     for group in _groups(orders):
@@ -173,7 +173,7 @@ def _panels(deviation: FloatArray, highest: float) -> tuple[FloatArray, FloatArr
     return nodes, np.log(np.tile(weights, count) * width / 2) - nodes**2 / 2 - np.log(2 * np.pi) / 2
 
 
-def _integrate(probability: FloatArray, deviation: FloatArray, powers: FloatArray, rule: Nodes) -> FloatArray:
+def _integrate(probability: FloatArray, deviation: FloatArray, powers: FloatArray, rule: QuadratureNodes) -> FloatArray:
     """log ∫ [(1+x)^power - 1 - power·x] under N(0,1), x = q·u; powers above 1 or below 0."""
     if len(probability) == 1:
         return _integrate_rows(probability, deviation, powers, rule)
@@ -187,7 +187,9 @@ def _integrate(probability: FloatArray, deviation: FloatArray, powers: FloatArra
     return result
 
 
-def _integrate_rows(probability: FloatArray, deviation: FloatArray, powers: FloatArray, rule: Nodes) -> FloatArray:
+def _integrate_rows(
+    probability: FloatArray, deviation: FloatArray, powers: FloatArray, rule: QuadratureNodes
+) -> FloatArray:
     nodes, log_weights = rule(deviation, float(np.abs(powers).max()))
     q, s = probability[:, None], deviation[:, None]
     exponent = nodes / s - 1 / (2 * s**2)

@@ -26,7 +26,7 @@ from lrdp.accounting.privacy_loss import LARGEST_EPSILON, LossDistribution
 from lrdp.errors import Unsupported
 from lrdp.figures import AtMost
 
-Lines = tuple[tuple[float, float], ...]
+RateLines = tuple[tuple[float, float], ...]
 
 FALSE_POSITIVES: Final = (0.001, 0.01, 0.1)
 """The false-positive rates at which the largest true-positive rate is reported."""
@@ -63,8 +63,8 @@ class TradeOff:
     ``absence`` bounds in the same way the tests that raise the alarm when a record is missing.
     """
 
-    presence: Lines
-    absence: Lines
+    presence: RateLines
+    absence: RateLines
     advantage: float
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class TradeOff:
         reached = max(_least(lines, rate) for lines in (self.presence, self.absence))
         return min(reached * (1 + 1e-14), rate + self.advantage, 1.0)
 
-    def curve(self) -> Lines:
+    def curve(self) -> RateLines:
         """False-positive rates from one in a million on, each with the largest true-positive rate."""
         return tuple((rate, self.true_positives(rate)) for rate in _CURVE.tolist())
 
@@ -118,7 +118,7 @@ class TradeOff:
         )
 
 
-def _least(lines: Lines, rate: float) -> float:
+def _least(lines: RateLines, rate: float) -> float:
     epsilons, deltas = np.array(lines).T
     with np.errstate(over="ignore"):
         return float(np.nan_to_num(np.exp(epsilons) * rate + deltas, nan=1.0).min())

@@ -38,7 +38,7 @@ def unpack(data: bytes, most: int = MOST_PARTS, most_bytes: int = MOST_BYTES) ->
     parts: list[bytes] = []
     start, end = 0, len(data)
     if end > most_bytes:
-        raise Malformed(f"{end} bytes, and {most_bytes} is the most.")
+        raise Malformed(f"{end} bytes, at most {most_bytes} are read.")
     while start < end:
         if len(parts) == most:
             raise Malformed(f"more than {most} parts.")
@@ -55,7 +55,7 @@ def unpack(data: bytes, most: int = MOST_PARTS, most_bytes: int = MOST_BYTES) ->
 
 def _fields(text: str, most: int, most_characters: int) -> list[str]:
     if len(text) > most_characters:
-        raise Malformed(f"{len(text)} characters, and {most_characters} is the most.")
+        raise Malformed(f"{len(text)} characters, at most {most_characters} are read.")
     return text.split("\t", most)
 
 

@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _SAFE: Final = " ()[],:;=+-*/._'<>"
 _DOUBLE: Final = struct.Struct("<d")
 
-Choice = TypeVar("Choice", bound=Enum)
+OneOf = TypeVar("OneOf", bound=Enum)
 
 
 def strict(write: Callable[[Value], Said], read: Callable[[Said], Value], most: int) -> Part[Said, Value]:
@@ -92,7 +92,7 @@ def word(most: int) -> Part[str, str]:
     return strict(lambda value: quote(value, safe=_SAFE), lambda said: unquote_to_bytes(said).decode(), most)
 
 
-def one_of(kind: type[Choice], part: Part[Said, str]) -> Part[Said, Choice]:
+def one_of(kind: type[OneOf], part: Part[Said, str]) -> Part[Said, OneOf]:
     """A member of an enumeration of texts."""
     return strict(lambda member: part.write(member.value), lambda said: kind(part.read(said)), _LONGEST_CHOICE)
 

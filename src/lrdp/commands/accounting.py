@@ -44,7 +44,7 @@ UnitName = Annotated[str, typer.Option(help="Whom the guarantee protects.")]
 DatasetSize = Annotated[
     int, typer.Option("--dataset-size", "-n", help="The client's number of records: a public bound.")
 ]
-Steps = Annotated[int, typer.Option("--steps", "-t", help="Local steps in all, over all rounds.")]
+StepsInAll = Annotated[int, typer.Option("--steps", "-t", help="Local steps in all, over all rounds.")]
 Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.")]
 Epsilon = Annotated[float, typer.Option(help="The budget.")]
 AdjacencyOption = Annotated[Adjacency, typer.Option(help="What counts as neighbouring data sets.")]
@@ -61,7 +61,7 @@ TaylorOrder = Annotated[int | None, typer.Option(help="m ≥ 3, with --accountan
 @takes_step()
 def epsilon(
     step: Mechanism,
-    steps: Steps,
+    steps: StepsInAll,
     delta: Delta,
     adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
     accountant: AccountantOption = None,
@@ -91,7 +91,7 @@ def epsilon(
 def calibrate(
     step: Mechanism,
     epsilon: Epsilon,
-    steps: Steps,
+    steps: StepsInAll,
     delta: Delta,
     adjacency: AdjacencyOption = Adjacency.ADD_REMOVE,
     accountant: AccountantOption = None,

@@ -11,7 +11,7 @@ from lrdp.commands.integrity import read_lines, read_pin
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import reading
 from lrdp.errors import InvalidInput, NotVerified
-from lrdp.integrity import Session, Verdict, history, judged, rejection
+from lrdp.integrity import Session, Verdict, judged, rejection, walk_history
 
 if TYPE_CHECKING:
     from lrdp.integrity import FailedRound
@@ -75,7 +75,7 @@ def _require_pinned(session: Session, pin: bytes, folder: Path) -> None:
         return
     for receipts in sorted(folder.glob("receipts-*.txt")):
         try:
-            if any(step.position.session == session for step in history.walk(read_lines(receipts), pin)):
+            if any(step.position.session == session for step in walk_history(read_lines(receipts), pin)):
                 return
         except NotVerified:
             continue

@@ -20,7 +20,7 @@ from lrdp.figures import AtMost
 
 if TYPE_CHECKING:
     from lrdp.experiments.study import Cell
-    from lrdp.experiments.study.conducting import Observe
+    from lrdp.experiments.study.conducting import ObserveStudy
 
 experiments_app = typer.Typer(help="The paper's evaluation: every figure by one command.", no_args_is_help=True)
 _CORES: Final = os.cpu_count() or 1
@@ -32,13 +32,13 @@ DataFolder = Annotated[Path, typer.Option("--data-dir", envvar="LRDP_DATA_DIR", 
 FeatureFolder = Annotated[
     Path, typer.Option("--features", envvar="LRDP_FEATURES", help="Where features are kept once they are computed.")
 ]
-Results = Annotated[Path, typer.Option("--out", help="Where results go; those that are there already are kept.")]
+ResultsFolder = Annotated[Path, typer.Option("--out", help="Where results go; those that are there already are kept.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=64, help="How many cells run at a time.")]
-Model = Annotated[
+OneModel = Annotated[
     str | None,
     typer.Option("--model", help="Run the tasks of models.toml for this model instead: cnn, minilm-lora, vgg11, bert."),
 ]
-Steps = Annotated[
+FewerSteps = Annotated[
     int | None,
     typer.Option("--steps", min=1, max=2**31, help="Only this many steps, with the noise of the whole training."),
 ]
@@ -108,7 +108,7 @@ class _CellBar:
 
 
 @contextmanager
-def _bar() -> Iterator[Observe]:
+def _bar() -> Iterator[ObserveStudy]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -130,7 +130,7 @@ def _command(name: str, help_text: str) -> None:
         changes: Changes = None,
         data: DataFolder = Path("data"),
         features: FeatureFolder = Path("build/features"),
-        out: Results = Path("build/experiments"),
+        out: ResultsFolder = Path("build/experiments"),
         jobs: Jobs = _CORES,
         quick: Quick = False,
         as_json: AsJson = False,
@@ -162,12 +162,12 @@ def _utility(
     changes: Changes = None,
     data: DataFolder = Path("data"),
     features: FeatureFolder = Path("build/features"),
-    out: Results = Path("build/experiments"),
+    out: ResultsFolder = Path("build/experiments"),
     jobs: Jobs = _CORES,
     quick: Quick = False,
     as_json: AsJson = False,
-    model: Model = None,
-    steps: Steps = None,
+    model: OneModel = None,
+    steps: FewerSteps = None,
 ) -> None:
     """Accuracy against ε on images and text, beside Opacus's accountants (figures 2 and 3).
 

@@ -14,7 +14,7 @@ from lrdp.ledger import LONGEST_LINE, REPORT_LABEL, FleetView, Report, read_repo
 
 
 def reports_in(path: Path) -> list[Report]:
-    """The reports in a file of reports, or the one that sums up a verified export: all are signed."""
+    """The reports in a file of reports, or the report that a verified export amounts to: all are signed."""
     with reading(path), files.opened(path) as file:
         is_report = file.read(len(REPORT_LABEL)) == REPORT_LABEL.encode()
         file.seek(0)

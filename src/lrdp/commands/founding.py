@@ -16,7 +16,7 @@ from lrdp.commands.init import RECOMMENDED_SAMPLING, CountingOption, MechanismOp
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.errors import InvalidInput
-from lrdp.integrity import FEWEST, keys
+from lrdp.integrity import FEWEST, require_name
 from lrdp.ledger import Scheme
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def found(
 
 def _require_names(names: list[str], min_roster: int | None) -> None:
     for name in names:
-        keys.require_name(name)
+        require_name(name)
     if len(set(names)) != len(names) or len(names) < FEWEST:
         raise InvalidInput(
             f"a consortium has at least {FEWEST} hospitals, each with a name of its own, got {', '.join(names)}: of "

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lrdp.commands.guard_log import GUARD_LOG, Show, log_to, shown
+from lrdp.commands.guard_log import GUARD_LOG, ShowLine, log_to, shown
 from lrdp.commands.output import say
-from lrdp.commands.settings import Settings, read_settings
+from lrdp.commands.settings import SettingsOption, read_settings
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
 
@@ -26,7 +26,7 @@ def guard(
     data: Annotated[Path, typer.Option(help="The client's data: handed to the task's data set as `data`.")],
     socket: Annotated[Path, typer.Option(help="Where to listen, as in /run/lrdp/guard.sock.")],
     code: Annotated[Path | None, typer.Option(help="Folder of the policy's [task] (default: the policy's).")] = None,
-    settings: Settings = None,
+    settings: SettingsOption = None,
     group: Annotated[str | None, typer.Option(help="Group whose members may connect (default: nobody else).")] = None,
     metrics: Annotated[
         str | None, typer.Option(help="Loopback address for Prometheus, as in 127.0.0.1:9464; local users can read it.")
@@ -67,7 +67,7 @@ def guard(
     say("Stopped: nothing is open.")
 
 
-def _opened(folder: Path, code: Path | None, settings: dict[str, Any], show: Show) -> tuple[Guard, Budgeted]:
+def _opened(folder: Path, code: Path | None, settings: dict[str, Any], show: ShowLine) -> tuple[Guard, Budgeted]:
     from lrdp.federation.client.guard import Guard, Ward, inspected
     from lrdp.federation.client.home import ClientHome
     from lrdp.federation.client.local_task import prepare_process

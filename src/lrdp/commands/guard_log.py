@@ -19,7 +19,7 @@ from lrdp.errors import InvalidInput
 from lrdp.screen import visible
 
 GUARD_LOG: Final = logging.getLogger("lrdp.guard")
-Show = Callable[[str], None]
+ShowLine = Callable[[str], None]
 _FIELDS: Final = (
     *("asked", "answered", "seconds", "round", "charged"),
     *("client", "spent", "left", "total", "rounds_left", "socket", "unsent"),
@@ -27,7 +27,7 @@ _FIELDS: Final = (
 
 
 @contextmanager
-def shown(address: str | None, path: Path | None) -> Iterator[Show]:
+def shown(address: str | None, path: Path | None) -> Iterator[ShowLine]:
     """Where the page's text goes: to a loopback address, to a file, to both or nowhere."""
     from lrdp.federation.wire.metrics_page import MetricsPage
 

@@ -13,7 +13,7 @@ from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import Folder
 from lrdp.commands.peers import pinned
 from lrdp.commands.steps import choices
-from lrdp.integrity import keys
+from lrdp.integrity import require_name
 from lrdp.ledger import (
     FIXED_SIZE,
     RECOMMENDED,
@@ -104,7 +104,7 @@ def init(
     """
     home = Home(folder=folder)
     name = read_policy(home.policy).identity.client if home.policy.exists() else client
-    keys.require_name(name)
+    require_name(name)
     peers = pinned(name, registry, server_key or [], min_roster, scheme)
     kept = home.policy.exists()
     if kept:

@@ -14,11 +14,14 @@ from lrdp.commands.paths import reading
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import (
     HASH_SIZE,
+    LONGEST_LINE,
     MEANINGS,
     Verdict,
+    audit_history,
     card,
-    history,
-    keys,
+    load_identity,
+    new_identity,
+    save_identity,
 )
 
 keys_app = typer.Typer(help="A participant's keys: one file, readable by its owner only.", no_args_is_help=True)
@@ -37,9 +40,9 @@ def keys_new(
 
     Example: lrdp keys new hospital-0 --out hospital-0/keys/identity.pem
     """
-    identity = keys.new_identity(name)
+    identity = new_identity(name)
     path = out or Path(f"{name}.pem")
-    keys.save(identity, path)
+    save_identity(identity, path)
     say(f"Wrote {path}: keep it secret. Send the consortium what `lrdp keys show {path} --json` prints.")
     print_record(card(identity.member), as_json)
 
@@ -50,7 +53,7 @@ def keys_show(path: KeyFile, as_json: AsJson = False) -> None:
 
     Example: lrdp keys show hospital-0/keys/identity.pem --json
     """
-    print_record(card(keys.load(path).member), as_json)
+    print_record(card(load_identity(path).member), as_json)
 
 
 def verify(
@@ -75,7 +78,7 @@ def verify(
             "verify needs the registry's hash that you pinned: --pin HASH. Without it anybody could have made the "
             "participants up, and with them every receipt; --unpinned only checks that the file is consistent."
         )
-    found = history.audit(read_lines(receipts), None if pin is None else read_pin(pin))
+    found = audit_history(read_lines(receipts), None if pin is None else read_pin(pin))
     failure = found.failure
     reached = found.position.tip.hex() if found.position else None
     if failure is None and found.position is None:
@@ -115,7 +118,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """One after the other: a long history does not fit in memory."""
     for each in _places(path):
         with reading(each), files.opened(each) as file:
-            for line in files.lines(file, history.LONGEST_LINE):
+            for line in files.lines(file, LONGEST_LINE):
                 yield line.decode("ascii", errors="replace").strip()
 
 

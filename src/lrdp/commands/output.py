@@ -36,13 +36,13 @@ def print_json(record: Mapping[str, Any]) -> None:
     """One JSON object on a line, in ASCII, with every number whole.
 
     Raises:
-        InvalidInput: if a figure is infinite or not a number, which JSON cannot say; nothing is printed then.
+        InvalidInput: if a figure is infinite or not a number, for which JSON has no word; nothing is printed then.
     """
     try:
         line = json.dumps(record, allow_nan=False)
     except ValueError:
         raise InvalidInput(
-            "a figure is infinite or not a number, which JSON cannot say: nothing was printed; ask without --json."
+            "a figure is infinite or not a number, for which JSON has no word: nothing was printed; ask without --json."
         ) from None
     print(line, flush=True)
 

@@ -9,8 +9,7 @@ from typing import Final
 from lrdp.commands.output import say
 from lrdp.commands.paths import read_text
 from lrdp.errors import InvalidInput
-from lrdp.integrity import Registry, majority, read_card, read_registry
-from lrdp.integrity import registry as registries
+from lrdp.integrity import Registry, majority, read_card, read_registry, verify_registry
 from lrdp.ledger import PeersRule, Scheme
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
@@ -42,7 +41,7 @@ def pinned(
 
 def _registry(path: Path, client: str) -> Registry:
     known = read_registry(read_text(path))
-    registries.verify(known, known.digest)
+    verify_registry(known, known.digest)
     if client not in known.by_name:
         raise InvalidInput(f"{path} has no member {client}: send your card to the office, or name --client as there.")
     say(f"Compare {known.digest.hex()} with the office's: whoever can replace {path} can invent participants.")

@@ -32,7 +32,7 @@ from lrdp.commands.accounting import ClientName, DatasetSize, Delta, Epsilon, Un
 from lrdp.commands.output import AsJson, print_json, print_line, say, screen
 from lrdp.commands.paths import replace, write_new
 from lrdp.errors import InvalidInput
-from lrdp.integrity import keys
+from lrdp.integrity import require_name
 from lrdp.ledger import BudgetCounting, Holder, PolicyDraft, parse_policy, promised
 from lrdp.report import frontier_plot, frontier_table, plan_plot, plan_table, starting_values
 
@@ -70,7 +70,7 @@ def plan(
     """
     budget = Budget(epsilon=epsilon, delta=delta)
     _one_view(passes, {"--rows": rows, "--least-steps": least_steps}, {"-b": batch_size, "--rounds": rounds})
-    keys.require_name(client)
+    require_name(client)
     if write is not None:
         _require_room(write)
     holder = Holder(client=client, unit=unit, max_rows_per_unit=1)

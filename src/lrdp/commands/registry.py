@@ -17,19 +17,24 @@ from lrdp.commands.paths import replace as replace_file
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.integrity import (
     FEWEST,
+    LONGEST_LINE,
     NO_PREVIOUS,
     SIGNATURE_SIZE,
     Member,
     Registry,
     RegistryShelf,
     Verdict,
-    history,
-    keys,
+    load_identity,
     majority,
+    next_registry,
     read_card,
     read_registry,
-    registry,
+    read_session,
+    read_title,
     registry_record,
+    sign_registry,
+    verify_registry,
+    verify_successor,
 )
 
 registry_app = typer.Typer(
@@ -38,13 +43,13 @@ registry_app = typer.Typer(
 
 RegistryFile = Annotated[Path, typer.Argument(help="The registry, a JSON file.")]
 Cards = Annotated[list[Path], typer.Argument(help="Files with what `lrdp keys show --json` printed.")]
-Consortium = Annotated[Path, typer.Option("--key", help="The consortium's own key file.")]
+ConsortiumKey = Annotated[Path, typer.Option("--key", help="The consortium's own key file.")]
 
 
 @registry_app.command("new")
 def registry_new(
     path: RegistryFile,
-    key: Consortium,
+    key: ConsortiumKey,
     after: Annotated[Path | None, typer.Option(help="The signed registry that this one replaces.")] = None,
     first_round: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="A running session takes it up at this round, or later.")
@@ -57,17 +62,17 @@ def registry_new(
     """
     if path.exists():
         raise InvalidInput(f"{path} exists: a registry is extended with `lrdp registry add`, never overwritten.")
-    consortium = keys.load(key).member.signing_key
+    consortium = load_identity(key).member.signing_key
     begun = Registry(version=1, first_round=first_round, previous=NO_PREVIOUS, consortium=consortium, members=())
     if after is not None:
         old = _read_registry(after)
-        registry.verify(old, old.digest)
+        verify_registry(old, old.digest)
         if consortium != old.consortium:
             raise InvalidInput(
                 f"{after} was signed with a key other than --key: participants follow only the consortium that they "
                 f"pinned, so nothing was written."
             )
-        begun = registry.successor(old, old.members, first_round)
+        begun = next_registry(old, old.members, first_round)
     _write(path, begun, as_json)
 
 
@@ -127,12 +132,12 @@ def registry_remove(
 
 
 @registry_app.command("sign")
-def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) -> None:
+def registry_sign(path: RegistryFile, key: ConsortiumKey, as_json: AsJson = False) -> None:
     """Sign the registry, and print the hash that every participant pins.
 
     Example: lrdp registry sign registry.json --key consortium.pem
     """
-    current, consortium = _read_registry(path), keys.load(key)
+    current, consortium = _read_registry(path), load_identity(key)
     if current.consortium != consortium.member.signing_key:
         raise InvalidInput(f"{path} belongs to another consortium than the key {key}: nothing was signed.")
     if len(current.members) < FEWEST:
@@ -140,8 +145,8 @@ def registry_sign(path: RegistryFile, key: Consortium, as_json: AsJson = False) 
             f"{path} has {len(current.members)} of at least {FEWEST} members: of two each could subtract itself from "
             f"the sum, so no round would be made; nothing was signed, add members with `lrdp registry add`."
         )
-    signed = registry.sign(current, consortium)
-    registry.verify(signed, signed.digest)
+    signed = sign_registry(current, consortium)
+    verify_registry(signed, signed.digest)
     _write(path, signed, as_json)
 
 
@@ -152,7 +157,7 @@ def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False
     Example: lrdp registry verify registry.json --pin HASH
     """
     current = _read_registry(path)
-    registry.verify(current, current.digest if pin is None else read_pin(pin))
+    verify_registry(current, current.digest if pin is None else read_pin(pin))
     if pin is None:
         say(f"Note: without --pin anybody may have made it; compare {current.digest.hex()} with the hash you hold.")
     print_record({**_summary(current), "pinned": pin is not None}, as_json)
@@ -165,7 +170,7 @@ def registry_show(path: RegistryFile, as_json: AsJson = False) -> None:
     Example: lrdp registry show next.json
     """
     current = _read_registry(path)
-    signed = registry.title(current.encode()).signed()
+    signed = read_title(current.encode()).signed()
     previous = None if current.previous == NO_PREVIOUS else current.previous.hex()
     print_record({**_summary(current), "previous": previous, "signed": signed}, as_json)
 
@@ -183,7 +188,7 @@ def registry_rotate(
     following, shelf = _read_registry(path), RegistryShelf(server)
     current = shelf.last()
     if following != current:
-        registry.verify_successor(current, following)
+        verify_successor(current, following)
         _require_rounds(following, server)
         shelf.put(following)
     due = max(1, following.first_round)
@@ -196,12 +201,12 @@ def _require_rounds(following: Registry, server: Path) -> None:
     least = _least_roster(server)
     if len(following.members) < least:
         raise InvalidInput(
-            f"the registry has {len(following.members)} members, and {least} make a round of the session in {server}: "
+            f"the registry has {len(following.members)} members, and a round of the session in {server} needs {least}: "
             f"nothing was handed over; end that session first, and begin another with a smaller least roster."
         )
     if 0 < least < majority(following):
         say(
-            f"Note: {least} make a round of the running session, which is no longer a majority of "
+            f"Note: a round of the running session needs {least}, which is no longer a majority of "
             f"{len(following.members)} members; a new session has a larger least roster."
         )
 
@@ -213,8 +218,8 @@ def _least_roster(server: Path) -> int:
         if not sessions:
             return 0
         with sessions[-1].open("rb") as file:
-            first = file.readline(history.LONGEST_LINE).decode("ascii", errors="replace").strip()
-    return history.read_session(first, None).parameters.min_roster
+            first = file.readline(LONGEST_LINE).decode("ascii", errors="replace").strip()
+    return read_session(first, None).parameters.min_roster
 
 
 def _held(cards: list[Path]) -> list[Member]:

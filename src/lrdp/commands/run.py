@@ -38,7 +38,7 @@ _OFFLINE: Final = {
 """Nobody is told that a hospital runs this."""
 
 Record = Mapping[str, Any]
-Show = Callable[[Record], None]
+ShowRecord = Callable[[Record], None]
 
 
 class Venue(StrEnum):
@@ -131,12 +131,12 @@ def _causes(problem: BaseException) -> Iterator[BaseException]:
 
 
 @contextmanager
-def _as_lines() -> Iterator[Show]:
+def _as_lines() -> Iterator[ShowRecord]:
     yield print_json
 
 
 @contextmanager
-def _on_screen(attempts: int, engine: Venue) -> Iterator[Show]:
+def _on_screen(attempts: int, engine: Venue) -> Iterator[ShowRecord]:
     """A line for each attempt, above a bar; on stderr, since none of it is the result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with progress(*columns) as bar:

@@ -9,7 +9,7 @@ import typer
 from lrdp.errors import InvalidInput
 from lrdp.ledger import read_toml
 
-Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for the data set; may be repeated.")]
+SettingsOption = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for the data set; may be repeated.")]
 
 
 def read_settings(settings: list[str]) -> dict[str, Any]:

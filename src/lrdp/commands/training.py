@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from lrdp.commands.output import AsJson, print_json, print_line, screen
-from lrdp.commands.settings import Settings, read_settings
+from lrdp.commands.settings import SettingsOption, read_settings
 from lrdp.errors import InvalidInput, LrdpError, Unsupported
 from lrdp.figures import AtMost
 from lrdp.screen import visible
@@ -42,7 +42,7 @@ def check(
     name: Name = None,
     task: Annotated[str | None, typer.Option(help="MODULE:NAME of a task, or of a private Flower app.")] = None,
     data: Annotated[Path | None, typer.Option(help="Handed to a LocalTask's data set as `data`.")] = None,
-    settings: Settings = None,
+    settings: SettingsOption = None,
     rows: Annotated[int, typer.Option(min=1, max=2**20, help="Rows of the step that is measured, or units.")] = 32,
     rows_per_unit: Annotated[
         int | None, typer.Option(min=1, max=2**20, help="The policy's max_rows_per_unit, for a task with units.")

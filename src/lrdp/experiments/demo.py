@@ -18,11 +18,11 @@ from lrdp.experiments.demo_clients import DemoHospitals
 from lrdp.experiments.dishonest import Cheat
 from lrdp.experiments.story import LEARNING_RATE, Story
 from lrdp.federation import Consortium, Order, RoundReport, Terms, VerifiedAverage, found
-from lrdp.federation.local.simulation import Federation, Parameters
+from lrdp.federation.local.simulation import Federation, NamedArrays
 from lrdp.federation.server.settling import EXHAUSTED
 from lrdp.ledger import State
 
-Engine = Callable[[Federation], None]
+RunFederation = Callable[[Federation], None]
 _FIRST_MODEL: Final = 2411
 
 
@@ -90,7 +90,7 @@ class Attempt:
         return {"kind": "round", **asdict(self)}
 
 
-Observe = Callable[[Attempt], None]
+ObserveAttempt = Callable[[Attempt], None]
 
 
 @dataclass
@@ -99,11 +99,11 @@ class _AttemptWatch:
 
     story: Story
     consortium: Consortium
-    observe: Observe
+    observe: ObserveAttempt
     reports: list[RoundReport] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
 
-    def evaluate(self, _attempt: int, parameters: Parameters) -> None:
+    def evaluate(self, _attempt: int, parameters: NamedArrays) -> None:
         self.accuracies.append(digits.accuracy(parameters))
 
     def report(self, report: RoundReport) -> None:
@@ -136,7 +136,7 @@ class _AttemptWatch:
         return tuple(name for name in self.story.away(report.model) if name not in there)
 
 
-def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[str, Any]:
+def run(story: Story, folder: Path, engine: RunFederation, observe: ObserveAttempt) -> dict[str, Any]:
     """Found the consortium, run it, and return the summary; raises InvalidInput where the folder exists."""
     folder, begun = folder.resolve(), time.monotonic()
     if folder.exists():
@@ -166,7 +166,7 @@ def run(story: Story, folder: Path, engine: Engine, observe: Observe) -> dict[st
     return {**_summary(watch), "seconds": round(time.monotonic() - begun, 1)}
 
 
-def first_model() -> Parameters:
+def first_model() -> NamedArrays:
     """A public model, the same in every run."""
     with torch.random.fork_rng():
         torch.manual_seed(_FIRST_MODEL)

@@ -1,11 +1,9 @@
 """Who is to blame when the tags do not add up: the tags without their masks, and one update opened to an auditor.
 
-A bare tag tells participants one number about a noised update (post-processing: ε is unchanged), and only after a round
-that failed. The server knows every update, so it can name whoever signed a wrong tag, and prove it; if it names nobody,
-or somebody whose tag is right, then the aggregate itself is wrong and the server is convicted.
-
-A server that colludes with a participant names nobody, and the bare tags add up: ``judge`` finds that SOUND. Only
-``judge_all`` convicts them: the auditor has every update opened, and a server that keeps one closed is convicted of it.
+A bare tag tells one number about a noised update (post-processing: ε is unchanged), and only after a round that failed.
+The server knows every update, so it can name whoever signed a wrong tag, and prove it by opening that one update;
+``depositions`` draws the conclusions. Where the tags add up nobody is asked, so a server that colludes with a
+participant is not found out: docs/integrity.md says what the two can do.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from lrdp.integrity.schemes import is_update, transcript_challenge
 from lrdp.integrity.server import Published
 from lrdp.integrity.session import Position, ProofMethod
 from lrdp.integrity.sketch import Challenge
-from lrdp.integrity.verdicts import Check, Verdict, require
+from lrdp.integrity.verdicts import Check, Verdict
 
 
 class Finding(StrEnum):
@@ -59,42 +57,13 @@ def accuse(published: Published, bare: Iterable[Tag]) -> CommittedUpdate | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """What lies before an auditor: what the server published, and everybody's bare tag."""
+    """What lies before an auditor: what the server published, and the bare tags that were signed for it."""
 
     position: Position
     header: Header
     signature: bytes
     aggregate: Whole
     bare: tuple[Tag, ...]
-
-
-def judge(case: Case, accused: CommittedUpdate | None) -> Finding:
-    """What follows from the case and from the update that the server opens, if it accuses anybody.
-
-    SOUND says that the bare tags add up to the aggregate's, not that each is its update's: see ``judge_all``.
-    """
-    _require(case)
-    if accused is None:
-        total = sum(tag.value for tag in case.bare) - _drawn(case).tag(case.aggregate)
-        return Finding.SOUND if total % MERSENNE_127.prime == 0 else Finding.SERVER
-    found = examined(case, accused)
-    return Finding.SERVER if found is Finding.SOUND else found  # the server accused an honest client
-
-
-def judge_all(case: Case, opened: Iterable[CommittedUpdate]) -> dict[str, Finding]:
-    """What follows for each participant if the server opens every update to the auditor.
-
-    Guarantees: where every finding is SOUND, and so is ``judge(case, None)``, the aggregate is the sum of what was
-    pledged, and each of these is in range. Where the server did not open a participant's update, the finding is SERVER.
-    """
-    _require(case)
-    updates = {update.pledge.name: update for update in opened}
-    return {name: examined(case, updates[name]) if name in updates else Finding.SERVER for name in case.header.names}
-
-
-def _require(case: Case) -> None:
-    require_sketch(case)
-    require(CASE, case)
 
 
 def require_sketch(case: Case) -> None:
@@ -145,6 +114,4 @@ CASE: tuple[Check[Case], ...] = (
     Check(Verdict.SERVER_SIG, checks.server_signed_header),
     Check(Verdict.SHAPE, _shaped),
     Check(Verdict.RANGE, lambda case: within(case.aggregate, len(case.header.roster) * _point(case).most)),
-    Check(Verdict.TAGS_INCOMPLETE, lambda case: sorted(tag.name for tag in case.bare) == list(case.header.names)),
-    Check(Verdict.TAG_SIG, lambda case: all(bare_signed(case, tag) for tag in case.bare)),
 )

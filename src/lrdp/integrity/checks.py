@@ -191,7 +191,7 @@ def tags_signed(tally: TagTally) -> bool:
     return all(tag_signed(tally.position, tally.header, tag) for tag in tally.tags)
 
 
-def tags_sum_up(tally: TagTally) -> bool:
+def tags_add_up(tally: TagTally) -> bool:
     """Σ τ = tag(A): the aggregate is the sum of the updates."""
     return (sum(tag.value for tag in tally.tags) - tally.expected) % MERSENNE_127.prime == 0
 
@@ -199,7 +199,7 @@ def tags_sum_up(tally: TagTally) -> bool:
 TAGS: tuple[Check[TagTally], ...] = (
     Check(Verdict.TAGS_INCOMPLETE, one_tag_each),
     Check(Verdict.TAG_SIG, tags_signed),
-    Check(Verdict.SUM_MISMATCH, tags_sum_up),
+    Check(Verdict.SUM_MISMATCH, tags_add_up),
 )
 
 

@@ -17,7 +17,7 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity import checks
 from lrdp.integrity.commitments import commitment, pledge
 from lrdp.integrity.fixed_point import Model, Whole, aggregate_hash, model_hash, next_model
-from lrdp.integrity.history import Step, follow_all
+from lrdp.integrity.history import HistoryStep, follow_all
 from lrdp.integrity.keys import Identity
 from lrdp.integrity.messages import TAG_VALUE, Accept, CommittedUpdate, Header, Pledge, Publish, Tag, Tags, Train
 from lrdp.integrity.registry import Registry
@@ -80,7 +80,7 @@ class Committed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tagged:
-    """Satisfied with PUBLISH, waiting for everybody else's tag; ``waited`` counts how often some were missing."""
+    """Satisfied with PUBLISH, waiting for everybody else's tag; ``waited`` is 0, and stands in the saved bytes."""
 
     committed: Committed
     header: Header
@@ -197,37 +197,14 @@ def settle(tagged: Tagged, tags: Tags, out: Model | None = None) -> tuple[Ready,
     return following, Accept(name=name, signature=signature)
 
 
-def pend(tagged: Tagged) -> Tagged:
-    """Wait once more for missing tags; raises NotVerified when the window is over and only a rollback is left."""
-    if tagged.waited >= tagged.ready.position.session.parameters.pending_window:
-        raise rejection(Verdict.TAGS_INCOMPLETE, f"waited {tagged.waited} times: roll back")
-    return replace(tagged, waited=tagged.waited + 1)
-
-
 def roll_back(tagged: Tagged) -> Ready:
     """To the last verified model, in the same round; PUBLISH of the attempt that failed is stale from now on."""
     return replace(tagged.ready, attempt=tagged.header.attempt + 1)
 
 
-def reconsider(tagged: Tagged) -> Committed:
-    """Stand by the same update in another attempt of this round, in which ``answer`` demands the same roster again.
-
-    In exact rounds masks are bound to the attempt, so there the round must be opened again.
-    """
-    begun = replace(tagged.committed.begun, ready=roll_back(tagged))
-    return replace(tagged.committed, begun=begun)
-
-
 def abandon(committed: Committed) -> Ready:
     """No PUBLISH came, or none that holds: back to the last verified model."""
     return committed.begun.ready
-
-
-def rotate(ready: Ready, registry: Registry, identity: Identity, scheme: ClientScheme) -> Ready:
-    """At a round boundary, under the consortium's next registry and with keys that it holds."""
-    _require_border(ready)
-    position = ready.position.rotated(registry)
-    return replace(ready, position=position, identity=identity, scheme=scheme, attempt=0)
 
 
 def _require_border(ready: Ready) -> None:
@@ -236,7 +213,7 @@ def _require_border(ready: Ready) -> None:
         raise rejection(Verdict.STALE_CONTEXT, "the registry is replaced between rounds, and a sum of this one is out")
 
 
-def catch_up(ready: Ready, steps: Sequence[Step], model: Model, scheme: MakeScheme = sketch_client) -> Ready:
+def catch_up(ready: Ready, steps: Sequence[HistoryStep], model: Model, scheme: MakeScheme = sketch_client) -> Ready:
     """Join after missed rounds, and under registries that replaced others in between.
 
     Each receipt must be accepted by a quorum, and ``model`` must be the one they end in. A new registry makes a new

@@ -56,7 +56,7 @@ def depose(tagged: Tagged, tags: Tags) -> Deposition:
         raise InvalidInput("in exact rounds tags are mere signatures: there is nothing to depose.")
     tally = checks.TagTally(position=tagged.ready.position, header=header, tags=tags.tags, expected=tagged.expected)
     require(_COMPLETE, tally)
-    if checks.tags_sum_up(tally):
+    if checks.tags_add_up(tally):
         raise InvalidInput("the tags add up: the round is verified, and nobody deposes.")
     name = tagged.ready.identity.name
     masks = tuple(mask_of(scheme.pairwise, peer, header.digest, MERSENNE_127) for peer in _peers(header, name))
@@ -119,7 +119,7 @@ def judged(failed: FailedRound) -> Judgement:
     case = failed.case
     require_sketch(case)
     require(FAILED, failed)
-    if checks.tags_sum_up(_tally(failed)):
+    if checks.tags_add_up(_tally(failed)):
         raise InvalidInput("the tags add up: nobody is to blame.")
     words = {word.name: word for word in failed.depositions if _deposed(case, word)}
     clients = {name: _CONTRADICTION for name, word in words.items() if not _consistent(failed, word)}
@@ -180,10 +180,8 @@ def _of_case(check: Check[Case]) -> Check[FailedRound]:
     return Check(check.verdict, lambda failed: check.holds(failed.case))
 
 
-_LATER: Final = (Verdict.TAGS_INCOMPLETE, Verdict.TAG_SIG)
-"""In a case these are about bare tags; here, whoever signed none is named for it."""
 FAILED: tuple[Check[FailedRound], ...] = (
-    *(_of_case(check) for check in CASE if check.verdict not in _LATER),
+    *map(_of_case, CASE),
     Check(Verdict.TAGS_INCOMPLETE, lambda failed: checks.one_tag_each(_tally(failed))),
     Check(Verdict.TAG_SIG, lambda failed: checks.tags_signed(_tally(failed))),
 )

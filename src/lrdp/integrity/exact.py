@@ -68,14 +68,14 @@ def _relayed_open(seen: Seen) -> bool:
     return shaped and same and all(opens(seen.position, update) for update in relayed)
 
 
-def _relayed_sum_up(seen: Seen) -> bool:
+def _relayed_add_up(seen: Seen) -> bool:
     return sums_to([update.values for update in seen.publish.relayed], seen.publish.aggregate)
 
 
-PUBLISH: tuple[Check[Seen], ...] = (
+RELAYED: tuple[Check[Seen], ...] = (
     Check(Verdict.SHARE_ALTERED, _same_as_pledged),
     Check(Verdict.SHARE_ALTERED, _relayed_open),
-    Check(Verdict.SUM_MISMATCH, _relayed_sum_up),
+    Check(Verdict.SUM_MISMATCH, _relayed_add_up),
 )
 
 
@@ -109,7 +109,7 @@ class ExactClient:
 
     @property
     def checks(self) -> tuple[Check[Seen], ...]:
-        return PUBLISH
+        return RELAYED
 
     def conceal(self, train: Train, values: Whole) -> Whole:
         """y; refuses to use a mask twice, for the difference of two such vectors is that of two updates."""

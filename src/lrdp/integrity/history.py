@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from lrdp.codec import MOST_BYTES, pack
 from lrdp.errors import NotVerified
 from lrdp.integrity.receipts import RoundReceipt, follow
-from lrdp.integrity.registry import Registry, verify
+from lrdp.integrity.registry import Registry, verify_registry
 from lrdp.integrity.session import Position, Session, genesis, registry_title
 from lrdp.integrity.verdicts import Verdict, rejection
 
 _REGISTRY = pack(*Registry.FORMAT.label)
 LONGEST_LINE = 2 * MOST_BYTES + 2
-Step = RoundReceipt | Registry
+HistoryStep = RoundReceipt | Registry
 """How a history goes on: by a round, or by a registry that replaces the one before."""
 
 
@@ -34,14 +34,9 @@ def session_line(session: Session) -> str:
     return session.encode().hex()
 
 
-def receipt_line(receipt: RoundReceipt) -> str:
-    """The line of a round."""
-    return receipt.encode().hex()
-
-
-def rotation_line(registry: Registry) -> str:
-    """The line of a registry that replaces the one before, between the rounds where it did."""
-    return registry.encode().hex()
+def step_line(data: bytes) -> str:
+    """The line of a receipt, or of a registry where it replaced the one before, from its bytes."""
+    return data.hex()
 
 
 def read_session(line: str, pin: bytes | None) -> Session:
@@ -52,19 +47,19 @@ def read_session(line: str, pin: bytes | None) -> Session:
     return Session.decode(data)
 
 
-def read_step(data: bytes) -> Step:
+def read_step(data: bytes) -> HistoryStep:
     """A receipt, or a registry."""
     return Registry.decode(data) if data.startswith(_REGISTRY) else RoundReceipt.decode(data)
 
 
-def follow_all(position: Position, steps: Sequence[Step]) -> Position:
+def follow_all(position: Position, steps: Sequence[HistoryStep]) -> Position:
     """The position after all of them, each of which must hold where it stands."""
     for step in steps:
         position = position.rotated(step) if isinstance(step, Registry) else follow(position, step)
     return position
 
 
-def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
+def walk_history(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
     """Check line by line; raises NotVerified at the first that does not hold.
 
     Guarantees: with ``pin``, every round yielded was accepted by a quorum of members of the pinned registry or of those
@@ -74,7 +69,7 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
     remaining = iter(lines)
     first = next(remaining, "")
     session = read_session(first, pin)
-    verify(session.registry, session.registry.digest)
+    verify_registry(session.registry, session.registry.digest)
     position: Position | None = None
     for line in remaining:
         step = read_step(_bytes(line))
@@ -83,7 +78,7 @@ def walk(lines: Iterable[str], pin: bytes | None) -> Iterator[VerifiedLine]:
         yield VerifiedLine(position=position, participants=names)
 
 
-def _beginning(session: Session, step: Step) -> Position:
+def _beginning(session: Session, step: HistoryStep) -> Position:
     """The first receipt says from which model the session began."""
     if isinstance(step, Registry):
         raise rejection(Verdict.REGISTRY_REFUSED, "no registry is replaced before the first round")
@@ -92,7 +87,7 @@ def _beginning(session: Session, step: Step) -> Position:
 
 def _bytes(line: str) -> bytes:
     if len(line) > LONGEST_LINE:
-        raise rejection(Verdict.MALFORMED, f"a line of {len(line)} characters, and {LONGEST_LINE} is the most")
+        raise rejection(Verdict.MALFORMED, f"a line of {len(line)} characters, at most {LONGEST_LINE} are read")
     try:
         return bytes.fromhex(line)
     except ValueError:
@@ -109,11 +104,11 @@ class Audit:
     failure: NotVerified | None = None
 
 
-def audit(lines: Iterable[str], pin: bytes | None) -> Audit:
+def audit_history(lines: Iterable[str], pin: bytes | None) -> Audit:
     """Walk the whole history, or up to the first line that does not hold."""
     position, taken, failure = None, dict[str, int](), None
     try:
-        for step in walk(lines, pin):
+        for step in walk_history(lines, pin):
             position = step.position
             for name in step.participants:
                 taken[name] = taken.get(name, 0) + 1

@@ -148,7 +148,7 @@ def new_identity(name: str, entropy: Callable[[int], bytes] = os.urandom) -> Ide
     return Identity(name=name, signing_secret=entropy(KEY_SIZE), agreement_secret=entropy(KEY_SIZE))
 
 
-def save(identity: Identity, path: Path) -> None:
+def save_identity(identity: Identity, path: Path) -> None:
     """Write both secrets as PEM, readable by the owner only; never over an existing file. Durable once it returns."""
     blocks = [_pem(identity._signer), _pem(identity._agreer)]
     try:
@@ -161,8 +161,8 @@ def save(identity: Identity, path: Path) -> None:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-def load(path: Path) -> Identity:
-    """Read what ``save`` wrote; refuses a file that others may read."""
+def load_identity(path: Path) -> Identity:
+    """Read what ``save_identity`` wrote; refuses a file that others may read."""
     try:
         text = files.read_secret(path, _MOST_BYTES)
     except OSError as problem:

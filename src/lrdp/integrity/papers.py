@@ -12,7 +12,7 @@ from lrdp.integrity.depositions import Deposition, FailedRound
 from lrdp.integrity.encoding import SIGNATURE, Encoded, part_of
 from lrdp.integrity.fixed_point import Whole
 from lrdp.integrity.messages import CommittedUpdate, Header, Pledge, Tag
-from lrdp.integrity.sealing import Vectors, handed_back
+from lrdp.integrity.sealing import NamedVectors, handed_back
 from lrdp.integrity.session import Position, Session
 from lrdp.integrity.verdicts import Verdict, rejection
 
@@ -67,7 +67,7 @@ def failed_vectors(failed: FailedRound) -> dict[str, Whole]:
     return {"aggregate": failed.case.aggregate, **opened}
 
 
-def decode_failed(data: bytes, vectors: Vectors) -> FailedRound:
+def decode_failed(data: bytes, vectors: NamedVectors) -> FailedRound:
     """What ``encode_failed`` wrote; NotVerified for anything else.
 
     The place in the history is the one that the header names: its pledges are signed for that place.

@@ -96,7 +96,7 @@ class RegistryTitle:
         return self.previous == before.digest and self.version == before.version + 1
 
 
-def title(data: bytes) -> RegistryTitle:
+def read_title(data: bytes) -> RegistryTitle:
     """The title of an encoded registry."""
     with strictly():
         *signed, signature = Registry.FORMAT.split(data)
@@ -110,13 +110,13 @@ def title(data: bytes) -> RegistryTitle:
         )
 
 
-def lineage(encoded: Sequence[bytes], pin: bytes) -> tuple[Registry, ...]:
+def read_lineage(encoded: Sequence[bytes], pin: bytes) -> tuple[Registry, ...]:
     """The registries of a session, in their order, if each replaces the one before and the pinned one is among them.
 
     Guarantees: those before the pinned one are the ones that its consortium replaced, by their hashes; those after it
     are signed with the same key. Nothing of any others is decoded or kept.
     """
-    titles = [title(data) for data in encoded]
+    titles = [read_title(data) for data in encoded]
     consortium = next((each.consortium for each in titles if each.digest == pin), None)
     if consortium is None:
         raise rejection(Verdict.REGISTRY_REFUSED, f"none of {len(titles)} is the pinned one, {pin.hex()}")
@@ -131,7 +131,7 @@ def lineage(encoded: Sequence[bytes], pin: bytes) -> tuple[Registry, ...]:
     return registries
 
 
-def successor(current: Registry, members: Iterable[Member], first_round: int = 0) -> Registry:
+def next_registry(current: Registry, members: Iterable[Member], first_round: int = 0) -> Registry:
     """The next version, yet to be signed; running sessions take it up at ``first_round`` at the earliest."""
     return Registry(
         version=current.version + 1,
@@ -142,7 +142,7 @@ def successor(current: Registry, members: Iterable[Member], first_round: int = 0
     )
 
 
-def sign(registry: Registry, consortium: Identity) -> Registry:
+def sign_registry(registry: Registry, consortium: Identity) -> Registry:
     """The same registry, sorted and signed by the consortium."""
     members = tuple(sorted(registry.members, key=lambda member: member.name))
     unsigned = replace(registry, members=members, consortium=consortium.member.signing_key)
@@ -166,7 +166,7 @@ CHECKS: tuple[Check[Registry], ...] = (
 )
 
 
-def verify(registry: Registry, pin: bytes) -> Registry:
+def verify_registry(registry: Registry, pin: bytes) -> Registry:
     """``registry``, if it hashes to ``pin`` and is sound."""
     if registry.digest != pin:
         raise rejection(Verdict.REGISTRY_REFUSED, f"its hash is {registry.digest.hex()}, pinned is {pin.hex()}")

@@ -11,11 +11,11 @@ from lrdp.integrity.commitments import opens
 from lrdp.integrity.encoding import HASH_SIZE
 from lrdp.integrity.fixed_point import Model, Whole, aggregate_hash, model_hash
 from lrdp.integrity.keys import Identity
-from lrdp.integrity.messages import CommittedUpdate, Header, Pledge
+from lrdp.integrity.messages import CommittedUpdate, Header
 from lrdp.integrity.session import Position
 from lrdp.integrity.verdicts import Verdict, rejection
 
-Vectors = Mapping[str, Whole]
+NamedVectors = Mapping[str, Whole]
 
 MOST_STATE_BYTES = 16 << 20
 
@@ -28,13 +28,13 @@ def seal(body: bytes) -> bytes:
 def unseal(data: bytes) -> bytes:
     """What was sealed."""
     if len(data) > MOST_STATE_BYTES:
-        raise rejection(Verdict.MALFORMED, f"a state of {len(data)} bytes, and {MOST_STATE_BYTES} is the most")
+        raise rejection(Verdict.MALFORMED, f"a state of {len(data)} bytes, at most {MOST_STATE_BYTES} are read")
     if hashlib.sha256(memoryview(data)[:-HASH_SIZE]).digest() != data[-HASH_SIZE:]:
         raise rejection(Verdict.MALFORMED, "the state is damaged: its checksum does not hold")
     return data[:-HASH_SIZE]
 
 
-def read_place(given: Mapping[str, Any], identity: Identity, vectors: Vectors) -> tuple[Position, Model]:
+def read_place(given: Mapping[str, Any], identity: Identity, vectors: NamedVectors) -> tuple[Position, Model]:
     """Position and model, if the state is this identity's and the model the one it stands on."""
     if given["member"] != identity.member:
         raise InvalidInput(
@@ -47,14 +47,14 @@ def read_place(given: Mapping[str, Any], identity: Identity, vectors: Vectors) -
     return position, model
 
 
-def handed_back(vectors: Vectors, name: str) -> Whole:
+def handed_back(vectors: NamedVectors, name: str) -> Whole:
     """The vector of this name."""
     if name not in vectors:
         raise InvalidInput(f"the vector {name!r} must be handed back: a state does not hold it.")
     return vectors[name]
 
 
-def read_aggregate(header: Header, vectors: Vectors) -> Whole:
+def read_aggregate(header: Header, vectors: NamedVectors) -> Whole:
     """The aggregate that the header names."""
     aggregate = handed_back(vectors, "aggregate")
     if aggregate_hash(aggregate) != header.aggregate:
@@ -62,9 +62,7 @@ def read_aggregate(header: Header, vectors: Vectors) -> Whole:
     return aggregate
 
 
-def checked_update(position: Position, pledge: Pledge, nonce: bytes, values: Whole) -> CommittedUpdate:
-    """The update, if it is what was pledged."""
-    update = CommittedUpdate(pledge=pledge, nonce=nonce, values=values)
+def require_pledged(position: Position, update: CommittedUpdate) -> None:
+    """Refuse an update that is not what was pledged."""
     if not opens(position, update):
-        raise rejection(Verdict.MALFORMED, f"the update handed back is not the one {pledge.name} pledged")
-    return update
+        raise rejection(Verdict.MALFORMED, f"the update handed back is not the one {update.pledge.name} pledged")

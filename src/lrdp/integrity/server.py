@@ -63,7 +63,7 @@ def start(identity: Identity, scheme: ServerScheme, session: Session, model: Mod
 
 
 def open_round(idle: Idle, invited: Sequence[str]) -> tuple[Gathering, Train]:
-    """M1."""
+    """M1: invite members to the next round of the history."""
     place = idle.position
     unsigned = Train(
         session=place.session.digest,
@@ -147,7 +147,7 @@ def collect(published: Published, tag: Tag) -> Published:
 
 
 def all_tags(published: Published) -> Tags:
-    """M5."""
+    """M5: the tags that came in, for everybody."""
     return Tags(tags=published.tags)
 
 
@@ -157,7 +157,7 @@ def proved(published: Published) -> bool:
     tally = checks.TagTally(
         position=published.idle.position, header=published.header, tags=published.tags, expected=expected
     )
-    return checks.tags_sum_up(tally)
+    return checks.tags_add_up(tally)
 
 
 def conclude(published: Published, accepts: Sequence[Accept]) -> tuple[Idle, RoundReceipt]:
@@ -169,16 +169,9 @@ def conclude(published: Published, accepts: Sequence[Accept]) -> tuple[Idle, Rou
     return replace(idle, position=position, model=published.next_model, attempt=0), receipt
 
 
-def retry(published: Published) -> Idle:
-    """A tag never came: the same round again, from the same model."""
-    return replace(published.idle, attempt=published.idle.attempt + 1)
-
-
-def republish(published: Published, without: Sequence[str]) -> tuple[Published, Publish]:
-    """The next attempt with the same updates, less those of the silent; see client.reconsider for what it reveals."""
-    train = Train(session=published.header.session, round=0, attempt=0, tip=published.header.previous, invited=())
-    updates = tuple(update for update in published.updates if update.pledge.name not in without)
-    return publish(Gathering(idle=retry(published), train=train, updates=updates))
+def retry(idle: Idle) -> Idle:
+    """The next attempt of the same round, from the same model."""
+    return replace(idle, attempt=idle.attempt + 1)
 
 
 def rotate(idle: Idle, registry: Registry) -> Idle:

@@ -12,7 +12,7 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH, HASH_SIZE, Encoded, digest, part_of, sized, strictly
 from lrdp.integrity.fixed_point import FixedPoint
 from lrdp.integrity.keys import KEY_SIZE
-from lrdp.integrity.registry import Registry, RegistryTitle, title, verify_successor
+from lrdp.integrity.registry import Registry, RegistryTitle, read_title, verify_successor
 from lrdp.integrity.verdicts import Verdict, rejection
 
 FEWEST = 3
@@ -32,7 +32,10 @@ class ProofMethod(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(Encoded):
-    """Public constants of a session."""
+    """Public constants of a session.
+
+    ``pending_window`` stands in the bytes alone: how long tags are waited for is the server's affair, and costs nobody.
+    """
 
     point: FixedPoint
     method: ProofMethod = ProofMethod.SKETCH
@@ -53,7 +56,7 @@ class Parameters(Encoded):
                 f"min_roster must be at least {FEWEST}, got {self.min_roster}: of two, each could subtract itself."
             )
         if not 0 <= self.pending_window < 1 << 32:
-            raise InvalidInput(f"pending_window must lie in [0, 2^32), got {self.pending_window}: it counts retries.")
+            raise InvalidInput(f"pending_window must lie in [0, 2^32), got {self.pending_window}: 32 bits are kept.")
 
     def quorum(self, count: int) -> int:
         """How many of ``count`` participants must have accepted a round before an absent client believes in it."""
@@ -88,7 +91,7 @@ class Session(Encoded):
 
     @cached_property
     def digest(self) -> bytes:
-        """S."""
+        """S in docs/integrity.md: what everything in the session is bound to."""
         return digest(b"session/v1", self.identifier, self.server_key, self.parameters.encode(), self.registry.digest)
 
 
@@ -101,7 +104,7 @@ def encoded_registry(data: bytes) -> bytes:
 
 def registry_title(data: bytes) -> RegistryTitle:
     """The title of the registry in an encoded session."""
-    return title(encoded_registry(data))
+    return read_title(encoded_registry(data))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +131,7 @@ class Position:
             raise rejection(Verdict.REGISTRY_REFUSED, f"due at round {due}, this is {self.round}")
         session = replace(self.session, registry=verify_successor(self.session.registry, registry))
         if len(registry.members) < least:
-            raise rejection(Verdict.ROSTER_TOO_SMALL, f"{len(registry.members)} members, and {least} make a round")
+            raise rejection(Verdict.ROSTER_TOO_SMALL, f"{len(registry.members)} members, and a round needs {least}")
         return replace(self, session=session, tip=digest(b"rotate/v1", self.tip, session.digest))
 
 

@@ -168,7 +168,7 @@ class Wire:
         reader = _opened(data, _TAGS)
         present = int.from_bytes(reader.take(-(-len(header.roster) // 8)), "little")
         if present >> len(header.roster):
-            raise rejection(Verdict.MALFORMED, "tags of more than the roster")
+            raise rejection(Verdict.MALFORMED, "tags of more participants than the roster names")
         names = (name for place, name in enumerate(header.names) if present >> place & 1)
         tags = Tags(tags=tuple(_read_tag(reader, name) for name in names))
         reader.end()

@@ -24,7 +24,7 @@ from lrdp.ledger.texts import encode_float, encode_mechanism
 
 Entry = tuple[bytes, bytes]
 """A line and its hash."""
-Rule = Callable[[int, Any], None]
+EntryRule = Callable[[int, Any], None]
 """What the event at an entry's number does to the books; ValueError if it cannot stand there."""
 _BATCH: Final = 1024  # entries read at a time: enough for long columns, few enough to hold in memory
 _WRONG: Final = (ValueError, KeyError, OverflowError, TypeError)
@@ -59,7 +59,7 @@ class Books:
         self.clock_fell_at: list[int] = []
         self._rules = self._table()
 
-    def _table(self) -> dict[type[events.Event], Rule]:
+    def _table(self) -> dict[type[events.Event], EntryRule]:
         """What each kind of entry changes, or refuses to follow."""
         return {
             events.Opened: self._open,

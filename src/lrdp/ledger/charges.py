@@ -54,6 +54,11 @@ class Charges:
         return self._voided.history()
 
     @property
+    def unsent(self) -> list[int]:
+        """The charges whose reply is ready and has not left."""
+        return [charge for charge, state in self.states.items() if state is _READY]
+
+    @property
     def runs(self) -> int:
         """How many runs were charged for."""
         return len(self._runs)

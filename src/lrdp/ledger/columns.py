@@ -33,7 +33,7 @@ _DAMAGED: Final = (
     *(SyntaxError, TokenError, RecursionError, MemoryError, TypeError),
 )
 
-Columns = dict[str, NDArray[Any]]
+NamedColumns = dict[str, NDArray[Any]]
 
 
 def write_columns(path: Path, **columns: NDArray[Any]) -> None:
@@ -45,7 +45,7 @@ def write_columns(path: Path, **columns: NDArray[Any]) -> None:
         raise InvalidInput(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-def read_columns(path: Path, kinds: Mapping[str, str]) -> Columns:
+def read_columns(path: Path, kinds: Mapping[str, str]) -> NamedColumns:
     """The columns of these names, each of its kind ("U" text, "i" whole numbers, "f" numbers), and no others."""
     try:
         with files.opened(path) as file:
@@ -71,7 +71,7 @@ def _require_short_contents(file: BinaryIO) -> None:
     if (mark, comment) != (b"PK\5\6", 0) or entries > _MOST_COLUMNS or contents > _MOST_CONTENTS:
         raise ValueError("it does not end as a file of columns does")
     if before.startswith(b"PK\6\7"):
-        raise ValueError("it has more than 2 GiB, which is the most")
+        raise ValueError("it has more than 2 GiB: at most that is read")
 
 
 def _listed(archive: ZipFile, size: int) -> dict[str, ZipInfo]:

@@ -184,15 +184,6 @@ def encode(event: Event) -> bytes:
     return "\t".join([name, *(field.write(value) for field, value in zip(fields, event, strict=True))]).encode()
 
 
-def decode(line: bytes) -> Event:
-    """The entry that :func:`encode` wrote.
-
-    Raises:
-        InvalidInput: for a line that is not an entry.
-    """
-    return decode_all([line])[0]
-
-
 def check_format(first: bytes) -> None:
     """Raise if the first line of a ledger names another format, whatever else may have changed since.
 
@@ -216,7 +207,7 @@ def decode_all(lines: Sequence[bytes]) -> list[Event]:
     """
     longest = max(map(len, lines), default=0)
     if longest > LONGEST_LINE:
-        raise InvalidInput(f"an entry of {longest} bytes, and {LONGEST_LINE} is the most.")
+        raise InvalidInput(f"an entry of {longest} bytes, at most {LONGEST_LINE} are read.")
     names = [line.partition(b"\t")[0] for line in lines]
     try:
         if b"\n" in b"".join(lines):

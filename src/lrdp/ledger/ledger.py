@@ -222,8 +222,7 @@ class Ledger:
     def unsent(self) -> list[Reply]:
         """The replies that were ready when the process died."""
         with self._journal.moment() as books:
-            ready = [charge for charge, state in books.charges.states.items() if state is State.READY]
-            replies = [stored_reply(self._store, books, charge) for charge in ready]
+            replies = [stored_reply(self._store, books, charge) for charge in books.charges.unsent]
         return [reply for reply in replies if reply is not None]
 
     def head(self) -> Head:
@@ -263,10 +262,6 @@ class Ledger:
         """For :mod:`lrdp.ledger.administration`: append an event whose signature the books check."""
         with self._journal.transaction():
             self._journal.record(event)
-
-    def back_up(self, path: Path) -> None:
-        """A consistent copy; restoring it later is a rollback, and is noticed."""
-        self._store.copy_to(path)
 
     def _decline(self, books: Books, request: Request, refusal: Refusal, sentence: str) -> None:
         """Write a refusal in full, or count it: a server that invents requests must not fill the disk."""

@@ -35,7 +35,7 @@ from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.toml_text import MOST_TOML_CHARACTERS, read_toml
 
 Value = TypeVar("Value")
-Choice = TypeVar("Choice", bound=Enum)
+OneOf = TypeVar("OneOf", bound=Enum)
 _HEADER: Final = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]")
 _KEY: Final = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 _TASK: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*", re.ASCII)
@@ -108,7 +108,7 @@ class _Reader:
             raise InvalidInput(f"{self.source}{self.line(table)}: [{table}] must have the key {key}, which is missing.")
         return self._typed(name, values[key], kind)
 
-    def choice(self, name: str, kinds: type[Choice]) -> Choice:
+    def choice(self, name: str, kinds: type[OneOf]) -> OneOf:
         """One of a few words."""
         given, words = self.get(name, str), [kind.value for kind in kinds]
         if given not in words:

@@ -112,7 +112,7 @@ def read_report(line: str) -> Report:
         InvalidInput: for a line that is not a report, or whose signatures do not hold.
     """
     if len(line) > LONGEST_LINE:
-        raise InvalidInput(f"a report of {len(line)} characters, and {LONGEST_LINE} is the most: it is not counted.")
+        raise InvalidInput(f"a report of {len(line)} characters, at most {LONGEST_LINE} are read: it is not counted.")
     text, _, signature = line.rstrip("\n").rpartition("\t")
     form = _ROTATED if text.count("\t") > len(_PLAIN.parts) else _PLAIN
     try:

@@ -210,7 +210,10 @@ class Store:
         return [(str(refusal, "utf-8", "replace"), int(requests)) for refusal, requests in rows]
 
     def copy_to(self, path: Path) -> None:
-        """A consistent copy of a live ledger, by SQLite's backup; whole, or not there."""
+        """A consistent copy of a live ledger, by SQLite's backup; whole, or not there.
+
+        To restore it later is a rollback, and is noticed.
+        """
         refuse_existing(path)
         try:
             with closing(Store.create(path)) as target, _explained(path):

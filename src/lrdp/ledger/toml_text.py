@@ -20,7 +20,7 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     """
     if len(text) > MOST_TOML_CHARACTERS:
         raise InvalidInput(
-            f"{source} has {len(text)} characters, and {MOST_TOML_CHARACTERS} is the most: nothing was read."
+            f"{source} has {len(text)} characters, at most {MOST_TOML_CHARACTERS} are read: nothing was done."
         )
     for number, line in enumerate(text.splitlines(), start=1):
         if len(line) > _LONGEST_LINE or line.count(".") > _MOST_DOTS:

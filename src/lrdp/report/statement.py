@@ -62,17 +62,7 @@ def record(statement: Statement) -> dict[str, Any]:
         "max_rows_per_unit": summary.policy.identity.max_rows_per_unit,
         "clipped": summary.policy.identity.clipped.value,
         "adjacency": summary.adjacency.value,
-        "budget": {
-            "epsilon": summary.budget.epsilon,
-            "opened": {"epsilon": summary.opened_epsilon, "day": day(summary.opened_at)},
-            "raised": [
-                {"epsilon": each.epsilon, "day": day(each.at), "reason": each.reason} for each in summary.raises
-            ],
-            "delta": summary.budget.delta,
-            "per_run_epsilon": summary.policy.budget.per_run.epsilon,
-            "left": summary.left,
-            "rounds_left": summary.rounds_left,
-        },
+        "budget": _budget(summary),
         "guaranteed": _spent(summary.guaranteed),
         "spent": _spent(summary.spent),
         "spent_at_other_deltas": [_spent(spent) for spent in summary.spent_elsewhere],
@@ -94,17 +84,33 @@ def record(statement: Statement) -> dict[str, Any]:
         "suspended": summary.suspended,
         "closed": None if summary.closed is None else {"day": day(summary.closed.at), "reason": summary.closed.reason},
         "clock_went_back": summary.clock_fell,
-        "ledger": {
-            "id": summary.ledger,
-            "client_key": summary.client_key,
-            "entries": summary.entries,
-            "digest": summary.digest,
-            "head": None if statement.head is None else statement.head.encode(),
-        },
+        "ledger": _ledger(summary, statement.head),
         "policy_sha256": summary.policy.digest,
         "audit": None if statement.audit is None else vars(statement.audit),
         "version": __version__,
         "points": [{"key": point.key, "title": point.title, "text": point.text} for point in statement.points],
+    }
+
+
+def _budget(summary: Summary) -> dict[str, Any]:
+    return {
+        "epsilon": summary.budget.epsilon,
+        "opened": {"epsilon": summary.opened_epsilon, "day": day(summary.opened_at)},
+        "raised": [{"epsilon": each.epsilon, "day": day(each.at), "reason": each.reason} for each in summary.raises],
+        "delta": summary.budget.delta,
+        "per_run_epsilon": summary.policy.budget.per_run.epsilon,
+        "left": summary.left,
+        "rounds_left": summary.rounds_left,
+    }
+
+
+def _ledger(summary: Summary, head: Head | None) -> dict[str, Any]:
+    return {
+        "id": summary.ledger,
+        "client_key": summary.client_key,
+        "entries": summary.entries,
+        "digest": summary.digest,
+        "head": None if head is None else head.encode(),
     }
 
 

@@ -19,7 +19,7 @@ from lrdp.training.memory import LiveBytes, MemoryPlan, keep_freed_blocks, retur
 from lrdp.training.optimisers import Adam, AdamW, Moments, Optimiser, Sgd
 from lrdp.training.padding import Padded
 from lrdp.training.probes import public_records
-from lrdp.training.progress import Observe, StepDone, progress_bar, silence
+from lrdp.training.progress import ObserveStep, StepDone, progress_bar, silence
 from lrdp.training.records import Dataset, TensorRecords, check_dataset
 from lrdp.training.replacement import StandardisedConv2d, replace_batch_norm, standardise_weights
 from lrdp.training.research import unaccounted_private_update
@@ -62,7 +62,7 @@ __all__ = [
     "ModelReport",
     "Moments",
     "NamedCrossEntropy",
-    "Observe",
+    "ObserveStep",
     "Optimiser",
     "OutputLoss",
     "Padded",

@@ -12,7 +12,7 @@ from lrdp.errors import InvalidInput
 from lrdp.training.clipping import FLAT, Clipping, check_clipping
 from lrdp.training.memory import MemoryPlan, parse_bytes
 from lrdp.training.optimisers import Optimiser
-from lrdp.training.progress import Observe, silence
+from lrdp.training.progress import ObserveStep, silence
 from lrdp.training.torch_optimisers import as_optimiser
 
 _LEAST_CLIP, _MOST_CLIP = 1e-6, 1e9
@@ -82,7 +82,7 @@ class Execution:
     micro_batch: int | None = None
     memory_limit: str | None = None
     read_ahead: bool = False
-    observe: Observe = silence
+    observe: ObserveStep = silence
     announce: Callable[[MemoryPlan], None] = silence
 
     def __post_init__(self) -> None:

@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.hooks import RemovableHandle
 
 from lrdp.errors import InvalidInput, Unsupported
-from lrdp.training.clipping import Lengths
 from lrdp.training.inspection import check, plan
 from lrdp.training.kernels import check_kernels, full_precision
 from lrdp.training.layers import Batched, Call, Expression, Fallback, Rule
@@ -29,8 +28,7 @@ from lrdp.training.unlooking import unlooking
 _LARGEST_OUTPUT = 2.0**60
 Totals = dict[Parameter, Tensor]
 Batch = Any
-Loss = Callable[[nn.Module, Batch], Tensor]
-Weigh = Callable[[Lengths], Tensor]
+BatchLoss = Callable[[nn.Module, Batch], Tensor]
 
 
 class Engine:
@@ -40,7 +38,7 @@ class Engine:
     these gradients, over all trained parameters together. The model's weights and ``.grad`` are not touched.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, forward_dtype: torch.dtype | None = None) -> None:
+    def __init__(self, model: nn.Module, loss: BatchLoss, forward_dtype: torch.dtype | None = None) -> None:
         check(model).demand()
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.device, self.dtype = _one_device(model), _coarsest(self.parameters)
@@ -86,12 +84,6 @@ class Engine:
             self.shapes.demand(rows, tape.shapes)
         tape.sweep(losses)
         return tape
-
-    def accumulate(self, batch: Batch, rows: int, weigh: Weigh, totals: Totals) -> Lengths:
-        """Add Σ weight_i · gradient_i over the batch to ``totals``; ``weigh`` turns lengths into weights."""
-        tape = self.sweep(batch, rows)
-        tape.release(weigh(tape.lengths), totals)
-        return tape.lengths
 
     def losses(self, batch: Batch, rows: int) -> Tensor:
         """Each example's loss, nothing recorded. Private."""

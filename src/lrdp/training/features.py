@@ -23,7 +23,7 @@ from lrdp import limits
 from lrdp.errors import InvalidInput, Unsupported
 from lrdp.training.chance import without_chance
 from lrdp.training.probes import made_up, some_rows, with_row
-from lrdp.training.progress import Observe, StepDone, silence
+from lrdp.training.progress import ObserveStep, StepDone, silence
 from lrdp.training.records import Dataset, RecordReader, blank_record, check_dataset
 from lrdp.training.sampling import EMPTY
 from lrdp.training.shelf import Columns, Key, Shelf
@@ -66,7 +66,7 @@ def cached_features(
     *,
     compute: Compute = of_first,
     rows: int = 64,
-    observe: Observe = silence,
+    observe: ObserveStep = silence,
 ) -> Features:
     """What ``compute(backbone, batch)`` returns, a row for each record, from ``folder`` if it was kept there.
 
@@ -102,7 +102,7 @@ class _FeatureMaking:
             "some": self._some_records(),
         }
 
-    def passes(self, observe: Observe) -> Iterator[tuple[Tensor, Any]]:
+    def passes(self, observe: ObserveStep) -> Iterator[tuple[Tensor, Any]]:
         """Which records are there, and their features, in order."""
         before, started, steps = self._weights(), time.monotonic(), -(-self.count // self.rows)
         self._demand_independence()

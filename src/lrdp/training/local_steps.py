@@ -151,7 +151,7 @@ def _of_size(slots: int, draw: Draw) -> Draw:
     return draw
 
 
-def _kernel_for(task: Task) -> Callable[[], accelerator.Kernel | None]:
+def _kernel_for(task: Task) -> Callable[[], accelerator.NoiseKernel | None]:
     """Loading the compiled way takes about 40 MB: where every megabyte counts, noise is made the plain way."""
     limit = task.execution.memory_limit
     scarce = limit is not None and parse_bytes(limit) < _ROOMY

@@ -14,7 +14,7 @@ from lrdp.errors import InvalidInput
 from lrdp.training.records import Dataset, check_dataset, records_at
 from lrdp.training.tensors import as_tensors
 
-Field = str | int
+FieldName = str | int
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Padded:
     dataset: Dataset
     _: KW_ONLY
     max_length: int
-    fill: Mapping[Field, float]
-    keep: Collection[Field] = ()
+    fill: Mapping[FieldName, float]
+    keep: Collection[FieldName] = ()
     mask: str | None = "attention_mask"
     attention: str | None = None
 
@@ -57,17 +57,19 @@ class Padded:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, number: int) -> dict[Field, Tensor]:
+    def __getitem__(self, number: int) -> dict[FieldName, Tensor]:
         return self._shaped(self.dataset[number])
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[dict[Field, Tensor]]:
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[FieldName, Tensor]]:
         """Some records, read at once where the data set can."""
         return [self._shaped(record) for record in records_at(self.dataset, list(numbers))]
 
-    def _shaped(self, record: Any) -> dict[Field, Tensor]:
+    def _shaped(self, record: Any) -> dict[FieldName, Tensor]:
         sequences = {name: self._sequence(name, _field(record, name)) for name in self.fill}
         kept = as_tensors({name: _field(record, name) for name in self.keep})
-        shaped: dict[Field, Tensor] = {name: self._filled(name, values) for name, values in sequences.items()} | kept
+        shaped: dict[FieldName, Tensor] = {
+            name: self._filled(name, values) for name, values in sequences.items()
+        } | kept
         own = torch.arange(self.max_length) < len(next(iter(sequences.values())))
         if self.mask is not None and self.mask not in self.fill:
             shaped[self.mask] = own.long()
@@ -75,13 +77,13 @@ class Padded:
             shaped[self.attention] = own[None, None]
         return shaped
 
-    def _sequence(self, name: Field, given: Any) -> Tensor:
+    def _sequence(self, name: FieldName, given: Any) -> Tensor:
         values = as_tensors({name: list(given) if isinstance(given, tuple) else given})[name]
         if not isinstance(values, Tensor) or values.dim() == 0:
             raise InvalidInput(f"field {name!r} holds no sequence of numbers: name it in keep, or leave it out.")
         return values
 
-    def _filled(self, name: Field, values: Tensor) -> Tensor:
+    def _filled(self, name: FieldName, values: Tensor) -> Tensor:
         filled = torch.full((self.max_length, *values.shape[1:]), self.fill[name])
         if len(values) and not torch.can_cast(values.dtype, filled.dtype):
             raise InvalidInput(
@@ -93,7 +95,7 @@ class Padded:
         return filled
 
 
-def _field(record: Any, name: Field) -> Any:
+def _field(record: Any, name: FieldName) -> Any:
     by_name = isinstance(name, str) and not isinstance(record, Mapping)
     try:
         return getattr(record, str(name)) if by_name else record[name]

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lrdp.errors import InvalidInput
 
 LABELS: Final = ("label", "labels", "target", "targets", "y")
-"""What data sets call what is to be learnt."""
+"""The names that data sets give to what is to be learnt."""
 _COLUMN: Final = 2
 
 

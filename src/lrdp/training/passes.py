@@ -1,9 +1,11 @@
-"""Two ways from a batch to the sum of its clipped gradients: all examples together, or one after the other."""
+"""Two ways from a batch to the sum of its clipped gradients: all examples together, or one after the other.
+
+Both add the clipped gradients of the rows that are marked live to the totals. What a record does never surfaces.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -39,10 +41,6 @@ class Clip:
         """The type that sums need if ``together`` examples at a time are added to them, of ``rows`` in a pass."""
         additions = self.passes * additions_of(rows, together)
         return self.dtype if can_add_up(self.slots, additions, self.dtype, self.dtype) else WIDE
-
-
-AddClipped = Callable[[Engine, Batch, Tensor, Clip, Totals], None]
-"""Adds the clipped gradients of the rows that are marked live to the totals. What a record does never surfaces."""
 
 
 def together(engine: Engine, batch: Batch, live: Tensor, clip: Clip, totals: Totals) -> None:

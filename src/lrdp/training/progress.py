@@ -19,7 +19,7 @@ class StepDone:
     seconds: float
 
 
-Observe = Callable[[StepDone], None]
+ObserveStep = Callable[[StepDone], None]
 """Whoever is told of each step, as ``progress_bar`` makes one."""
 
 
@@ -28,7 +28,7 @@ def silence(_: object) -> None:
 
 
 @contextmanager
-def progress_bar(console: Console | None = None) -> Iterator[Observe]:
+def progress_bar(console: Console | None = None) -> Iterator[ObserveStep]:
     """A bar on stderr with the time left."""
     columns = (
         TextColumn("private steps"),

@@ -15,18 +15,18 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-Part = TypeVar("Part")
+Piece = TypeVar("Piece")
 Read = TypeVar("Read")
 
 
 @contextmanager
-def in_turn(read: Callable[[Part], Read], parts: Iterable[Part]) -> Iterator[Iterator[Read]]:
+def in_turn(read: Callable[[Piece], Read], parts: Iterable[Piece]) -> Iterator[Iterator[Read]]:
     """What is read from each part, when it is asked for."""
     yield map(read, parts)
 
 
 @contextmanager
-def one_ahead(read: Callable[[Part], Read], parts: Iterable[Part]) -> Iterator[Iterator[Read]]:
+def one_ahead(read: Callable[[Piece], Read], parts: Iterable[Piece]) -> Iterator[Iterator[Read]]:
     """The same, but a thread reads the part after the one that was handed out last; it has ended when the block has.
 
     Guarantees: what is read, its order and its errors are those of ``in_turn``. Random numbers that a data set takes
@@ -34,7 +34,7 @@ def one_ahead(read: Callable[[Part], Read], parts: Iterable[Part]) -> Iterator[I
     """
     thread, chance = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lrdp-reading"), OwnChance()
 
-    def apart(part: Part) -> Read:
+    def apart(part: Piece) -> Read:
         with chance:
             return read(part)
 

@@ -26,7 +26,7 @@ from lrdp.federation.wire.questions import (
     read_message,
 )
 from lrdp.integrity import Position, Publish, Registry, RoundReceipt, Wire, genesis, read_step
-from lrdp.integrity.history import read_session, walk
+from lrdp.integrity.history import read_session, walk_history
 from lrdp.integrity.messages import Header
 
 from .schedule import Schedule
@@ -191,7 +191,7 @@ class Evidence:
 
     def _header(self, said: Announcement) -> tuple[Header, bytes]:
         """As it reads where it was published: at one place of the history, and at no other."""
-        places = [self.receipts[0][0], *(step.position for step in walk(self.lines, None))]
+        places = [self.receipts[0][0], *(step.position for step in walk_history(self.lines, None))]
         here = [publish for place in places if (publish := _published_at(place, said.publish)) is not None]
         (publish,) = {publish.signature: publish for publish in here}.values()
         return publish.header, publish.signature

@@ -16,7 +16,7 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.saved_state import read_state
 from lrdp.federation.wire.questions import Able, CanYou, Contribute, TrainAhead
-from lrdp.integrity.history import walk
+from lrdp.integrity.history import walk_history
 
 from .evidence import Evidence
 
@@ -56,9 +56,8 @@ def _still_known(verified: int, stands: int) -> None:
 def the_run_came_to_its_end(found: Evidence) -> None:
     assert found.notes[-1].get("ended") == 0, (found.folder / "logs" / "server-0").read_text()[-3000:]
     verified = [report["model"] for report in found.reports if report["verified"]]
-    rounds = [
-        step.position.round for step in walk(found.lines, found.consortium.registry().digest) if step.participants
-    ]
+    history = walk_history(found.lines, found.consortium.registry().digest)
+    rounds = [step.position.round for step in history if step.participants]
     assert rounds == list(range(1, 1 + len(rounds)))
     # A server may die between a proof and its report; no round is proved twice.
     assert verified == sorted(set(verified))
@@ -91,7 +90,7 @@ def the_model_is_the_first_one_and_the_sums_of_what_was_handed_in(found: Evidenc
 
 def chains_of_all_clients_agree(found: Evidence) -> None:
     """Each stands somewhere in the one history that the receipts tell; who took part last, and stayed, at its end."""
-    tips = {step.position.tip: step.position.round for step in walk(found.lines, None)}
+    tips = {step.position.tip: step.position.round for step in walk_history(found.lines, None)}
     last = found.receipts[-1][1].header.names
     for name in found.names:
         home = found.consortium.client(name)

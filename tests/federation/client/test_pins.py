@@ -175,7 +175,7 @@ def forged(place: World, colluders: list[str], min_roster: int, accepts: int) ->
     coordinator = terms_of(place, place.consortium.server_identity(), min_roster).open(initial())
     idle = coordinator._idle
     session = idle.position.session
-    identities = {name: keys.load(place.consortium.client(name).identity_file) for name in colluders}
+    identities = {name: keys.load_identity(place.consortium.client(name).identity_file) for name in colluders}
     begun = {
         name: client.start(identity, sketch_client(identity, session), session, idle.model)
         for name, identity in identities.items()
@@ -246,12 +246,12 @@ def test_a_server_that_wants_less_than_its_clients_is_told_so_and_nobody_pays(tm
     place = world(tmp_path, 3)
     for name in place.names:
         change_policy(place, name, min_roster="4")
-    with pytest.raises(NoVerifiedRound, match="0 clients are there"):
+    with pytest.raises(NoVerifiedRound, match="0 connected clients"):
         place.strategy(order=Order(), arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=5)
     assert [len(place.books(name).charges.states) for name in place.names] == [0] * 3
 
 
 def test_a_session_that_nobody_could_make_a_round_of_is_not_opened(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
-    with pytest.raises(InvalidInput, match="4 make a round, and the registry has 3 members"):
+    with pytest.raises(InvalidInput, match="a round needs 4, and the registry has 3 members"):
         terms_of(place, place.consortium.server_identity(), 4).open(initial())

@@ -39,7 +39,7 @@ def test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_la
     assert [report.verified for report in place.reports] == [True, True, False]
     assert place.reports[2].declined == {"hospital-1": "budget"}
     assert "nobody was charged" in place.reports[2].problem
-    assert result.reason.startswith("2 of 3 members have budget left, and 3 make a round; hospital-1")
+    assert result.reason.startswith("2 of 3 members have budget left, and a round needs 3; hospital-1")
     assert any(array.numpy().any() for array in result.arrays.values())
     # Every receipt has its quorum, the last one too.
     found = place.audit()

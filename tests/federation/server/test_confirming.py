@@ -81,7 +81,7 @@ def test_the_run_ends_with_what_it_waits_for_and_goes_on_once_that_comes(tmp_pat
     result = start(place, 3, None)
     assert result.reason == (
         "round 1 was confirmed by 2 of its 3 participants, and whoever was not in it follows once 3 have: hospital-0 "
-        "left before that. Bring back whom it waits for, and start again: the session goes on. If that cannot be, "
+        "left before that. Bring back all of them, and start again: the session goes on. If that is not possible, "
         "begin a new session from this model, in another folder."
     )
     assert place.audit().rounds == 0, "what too few have confirmed proves nothing to an auditor"

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc
 
-from lrdp.accounting.renyi import FloatArray, Indices
+from lrdp.accounting.renyi import FloatArray, IndexArray
 
 _ROUND_UP = 1 + 1e-9  # above the relative error of the incomplete beta function
 _LEAST = 1e-300  # where it underflows
@@ -39,13 +39,13 @@ def filled(others: int, places: int, probability: float) -> float:
     return 0.0 if places > others else float(reached(np.array([others + 1]), probability, places)[0])
 
 
-def reached(sizes: Indices, probability: float, cap: int) -> FloatArray:
+def reached(sizes: IndexArray, probability: float, cap: int) -> FloatArray:
     """τ: the chance that the others alone fill the cap, P(Binomial(size - 1, p) ≥ cap), rounded up; for sizes > cap."""
     chances = betainc(cap, sizes - cap, probability)
     return np.minimum(np.maximum(chances, _LEAST) * _ROUND_UP, 1.0)
 
 
-def swapped(sizes: Indices, probability: float, cap: int) -> FloatArray:
+def swapped(sizes: IndexArray, probability: float, cap: int) -> FloatArray:
     """q̄: how likely the record is to displace another where they do, rounded up.
 
     The mean of p·cap/(K+1) over K ≥ cap is (cap/size)·P(Binomial(size, p) > cap)/P(Binomial(size - 1, p) ≥ cap).
@@ -79,7 +79,7 @@ def cuts(largest: int, probability: float, cap: int) -> Cuts:
     return Cuts(swaps=tuple(knots.tolist()), weights=(never, *map(tuple, rows.tolist())))
 
 
-def _offsets(most: int) -> Indices:
+def _offsets(most: int) -> IndexArray:
     """How far below the largest size each run ends: 0, 1, then ever further."""
     count = int(np.ceil(np.log(max(most, 1)) / np.log(_GROWTH))) + 1
     further = np.unique(np.floor(_GROWTH ** np.arange(count)).astype(np.int64))

@@ -14,19 +14,19 @@ from torch.nn import functional
 
 from lrdp.errors import InvalidInput
 
-Condition = Callable[[Tensor], Tensor]
+ApplyCondition = Callable[[Tensor], Tensor]
 """Rows of a backbone's output as rows of features, each row on its own."""
 
 _PART: Final = 4096  # rows at a time
 
 
-def centred(public: Tensor) -> Condition:
+def centred(public: Tensor) -> ApplyCondition:
     """Less the mean of the public rows, and of unit norm."""
     mean = public.double().mean(0).float()
     return lambda rows: functional.normalize(rows - mean, dim=1)
 
 
-def whitened(public: Tensor, components: int) -> Condition:
+def whitened(public: Tensor, components: int) -> ApplyCondition:
     """In the public rows' first principal directions, each divided by its deviation there, and of unit norm.
 
     Raises:
@@ -45,7 +45,7 @@ def whitened(public: Tensor, components: int) -> Condition:
     return lambda rows: functional.normalize((rows - mean.float()) @ turned, dim=1)
 
 
-def applied(condition: Condition, rows: Tensor) -> Tensor:
+def applied(condition: ApplyCondition, rows: Tensor) -> Tensor:
     """All rows conditioned, in half precision."""
     return torch.cat([condition(part.float()).half() for part in torch.split(rows, _PART)])
 

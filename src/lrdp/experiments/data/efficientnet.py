@@ -16,7 +16,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from lrdp.errors import InvalidInput
 
 SIDE: Final = 96
-WIDTH: Final = 1280
 _MIDDLE, _SCALE = 127.0, 128.0  # as it was trained
 
 

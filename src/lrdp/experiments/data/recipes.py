@@ -13,7 +13,7 @@ from torch import Tensor
 from lrdp.errors import InvalidInput
 from lrdp.experiments.data import conditions
 from lrdp.experiments.data.backbones import ENCODED, PIXELS, SCATTERED, SEEN, TOKENS, Backbone
-from lrdp.experiments.data.conditioning import Condition
+from lrdp.experiments.data.conditioning import ApplyCondition
 from lrdp.experiments.data.prose import other_task
 from lrdp.experiments.data.settings import DataSettings
 
@@ -29,7 +29,7 @@ class Recipe:
 
     version: int
     backbone: Backbone
-    condition: Callable[[DataSettings, Path, tuple[int, ...]], Condition] | None = None
+    condition: Callable[[DataSettings, Path, tuple[int, ...]], ApplyCondition] | None = None
     given: Callable[[Tensor], Tensor] = torch.Tensor.float
     packages: tuple[str, ...] = ()
     publics: Callable[[DataSettings], tuple[str, ...]] = lambda _: ()

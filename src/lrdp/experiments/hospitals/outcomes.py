@@ -18,7 +18,7 @@ from lrdp.experiments.hospitals.metrics import area, concordance
 from lrdp.training import CrossEntropy, ExampleLoss, TensorRecords
 
 
-class Question(Protocol):
+class OutcomeQuestion(Protocol):
     """What is asked of a model with ``outputs`` numbers for inputs of this many ``columns``."""
 
     @property
@@ -135,7 +135,7 @@ class HowSoon:
         return concordance(patients.happened, patients.days, scores)
 
 
-def question(outcome: OutcomeColumn) -> Question:
+def question(outcome: OutcomeColumn) -> OutcomeQuestion:
     """The one that fits."""
     return HowSoon(until=outcome.until) if outcome.days else YesOrNo()
 

@@ -15,7 +15,7 @@ import torch
 
 from lrdp.experiments.hospitals.cohorts import Cohort, CohortSettings, cohort
 from lrdp.experiments.hospitals.columns import Floats
-from lrdp.experiments.hospitals.outcomes import Question, network, question
+from lrdp.experiments.hospitals.outcomes import OutcomeQuestion, network, question
 from lrdp.experiments.study import Cell, Places, decoded
 from lrdp.experiments.utility.engines import ENGINES, Desk, constants
 from lrdp.experiments.utility.mechanisms import part, step_of
@@ -61,11 +61,11 @@ def trained(cell: Cell, places: Places) -> dict[str, Any]:
     return {**found, "seconds": round(time.monotonic() - begun, 2)}
 
 
-def _asked(cell: Cell) -> Question:
+def _asked(cell: Cell) -> OutcomeQuestion:
     return question(decoded(CohortSettings, cell["gathering"], "gathering").source.outcome)
 
 
-def judged(asked: Question, judging: Cohort, scores: Floats, low_memory: list[str]) -> dict[str, Any]:
+def judged(asked: OutcomeQuestion, judging: Cohort, scores: Floats, low_memory: list[str]) -> dict[str, Any]:
     """The metric of all together, of each group, of the groups of little memory together and of the others."""
 
     def measured(rows: Any) -> float | None:
@@ -87,7 +87,7 @@ class _Team:
 
     cell: Cell
     training: Cohort
-    asked: Question
+    asked: OutcomeQuestion
     numbers: Mapping[str, int]
 
     def run(self) -> torch.nn.Module:

@@ -69,7 +69,7 @@ class Setting:
 Steps = Callable[[Sequence[int], Done], None]
 """Takes as many steps as there are sizes; of these sizes, unless the method draws its own."""
 
-Engine = Callable[[ContestantMethod, Setting, Pictures], AbstractContextManager[Steps]]
+EnterContestant = Callable[[ContestantMethod, Setting, Pictures], AbstractContextManager[Steps]]
 """Makes everything ready; what that takes counts towards no step."""
 
 
@@ -181,7 +181,7 @@ class Counting:
         return found
 
 
-ENGINES: Final[Mapping[str, Engine]] = {"plain": plain, "opacus": opacus, "ours": ours}
+ENGINES: Final[Mapping[str, EnterContestant]] = {"plain": plain, "opacus": opacus, "ours": ours}
 DRAW_THEIR_OWN: Final = ("ours",)
 """Engines that no size can be asked of."""
 

@@ -12,6 +12,6 @@ gate needs. A study names a ``Choice`` in its TOML, and makes from it what a tas
 """
 
 from lrdp.experiments.models.choosing import MODELS, Choice
-from lrdp.experiments.models.entry import Form, Model, Wanted, trained_size
+from lrdp.experiments.models.entry import Form, ModelEntry, Wanted, trained_size
 
-__all__ = ["MODELS", "Choice", "Form", "Model", "Wanted", "trained_size"]
+__all__ = ["MODELS", "Choice", "Form", "ModelEntry", "Wanted", "trained_size"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lrdp.experiments.models.entry import Form, Model, Wanted
+from lrdp.experiments.models.entry import Form, ModelEntry, Wanted
 from lrdp.experiments.models.transformer import arguments, library, loaded, some_sentences
 
 # Without dropout: its chance would come on top of the noise, and the engine's check takes it to be the batch's.
@@ -38,4 +38,4 @@ def _build(wanted: Wanted) -> nn.Module:
     return Bert(transformers.BertForSequenceClassification(config))
 
 
-BERT = Model(form=Form.TOKENS, build=_build, probes=some_sentences)
+BERT = ModelEntry(form=Form.TOKENS, build=_build, probes=some_sentences)

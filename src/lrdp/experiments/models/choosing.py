@@ -10,12 +10,12 @@ from typing import Final
 from lrdp.errors import InvalidInput
 from lrdp.experiments.models.bert import BERT
 from lrdp.experiments.models.cnn import CNN
-from lrdp.experiments.models.entry import Model, Wanted
+from lrdp.experiments.models.entry import ModelEntry, Wanted
 from lrdp.experiments.models.linear import LINEAR
 from lrdp.experiments.models.minilm_lora import MINILM_LORA
 from lrdp.experiments.models.vgg11 import VGG11
 
-MODELS: Final[Mapping[str, Model]] = {
+MODELS: Final[Mapping[str, ModelEntry]] = {
     "linear": LINEAR,
     "cnn": CNN,
     "vgg11": VGG11,
@@ -40,7 +40,7 @@ class Choice:
             raise InvalidInput(f"kind must be one of {', '.join(MODELS)}, got {self.kind!r}: nothing was run.")
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ModelEntry:
         """Its entry."""
         return MODELS[self.kind]
 

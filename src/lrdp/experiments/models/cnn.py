@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lrdp.experiments.models.entry import Form, Model, Wanted
+from lrdp.experiments.models.entry import Form, ModelEntry, Wanted
 
 
 def _build(wanted: Wanted) -> nn.Module:
@@ -27,4 +27,4 @@ def _build(wanted: Wanted) -> nn.Module:
     return nn.Sequential(*seen, nn.Linear(width, 32), nn.Tanh(), nn.Linear(32, wanted.classes))
 
 
-CNN = Model(form=Form.PIXELS, build=_build)
+CNN = ModelEntry(form=Form.PIXELS, build=_build)

@@ -52,7 +52,7 @@ def _made_up(_: Wanted) -> Sequence[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class ModelEntry:
     """An entry by its name.
 
     ``build`` has random weights from torch's own generator. ``probes`` are public records ``(input, label)`` for the

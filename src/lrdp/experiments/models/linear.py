@@ -6,7 +6,7 @@ from math import prod
 
 from torch import nn
 
-from lrdp.experiments.models.entry import Form, Model, Wanted
+from lrdp.experiments.models.entry import Form, ModelEntry, Wanted
 
 
 def _build(wanted: Wanted) -> nn.Module:
@@ -17,4 +17,4 @@ def _build(wanted: Wanted) -> nn.Module:
     return head
 
 
-LINEAR = Model(form=Form.FEATURES, build=_build)
+LINEAR = ModelEntry(form=Form.FEATURES, build=_build)

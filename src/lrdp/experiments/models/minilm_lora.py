@@ -7,7 +7,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.models.entry import Form, Model, Wanted
+from lrdp.experiments.models.entry import Form, ModelEntry, Wanted
 from lrdp.experiments.models.transformer import arguments, library, loaded, some_sentences
 
 _ADAPTED_LAYERS: Final = 2
@@ -45,4 +45,4 @@ def _build(wanted: Wanted) -> nn.Module:
     return Adapted(peft.get_peft_model(encoder, adapters), wanted.classes)
 
 
-MINILM_LORA = Model(form=Form.TOKENS, build=_build, probes=some_sentences)
+MINILM_LORA = ModelEntry(form=Form.TOKENS, build=_build, probes=some_sentences)

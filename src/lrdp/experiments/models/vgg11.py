@@ -11,7 +11,7 @@ from typing import Final
 from torch import nn
 
 from lrdp.errors import InvalidInput
-from lrdp.experiments.models.entry import Form, Model, Wanted
+from lrdp.experiments.models.entry import Form, ModelEntry, Wanted
 
 SIDE: Final = 32
 _WIDTHS: Final = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # a pooling after each group
@@ -41,4 +41,4 @@ def _build(wanted: Wanted) -> nn.Module:
     return model if height == SIDE else nn.Sequential(nn.ZeroPad2d((SIDE - height) // 2), model)
 
 
-VGG11 = Model(form=Form.PIXELS, build=_build)
+VGG11 = ModelEntry(form=Form.PIXELS, build=_build)

@@ -82,14 +82,14 @@ def in_clip_norms(task: NoiseTask, noise_multiplier: float, clients: int) -> flo
     return noise_multiplier * math.sqrt(task.parameters / clients) / task.batch_size
 
 
-Kept = tuple[float, float]
+KeptNoise = tuple[float, float]
 """A noise multiplier, and the ε that it comes to."""
 
-Search = Callable[[SampledGaussian, int, Budget], Kept]
+Search = Callable[[SampledGaussian, int, Budget], KeptNoise]
 
 
 def _own(accountant: RenyiAccountant | PldAccountant) -> Search:
-    def search(mechanism: SampledGaussian, steps: int, budget: Budget) -> Kept:
+    def search(mechanism: SampledGaussian, steps: int, budget: Budget) -> KeptNoise:
         found = least_noise(mechanism, steps, budget, accountant)
         return found.mechanism.noise_multiplier, found.spent.epsilon
 
@@ -97,7 +97,7 @@ def _own(accountant: RenyiAccountant | PldAccountant) -> Search:
 
 
 def _opacus(kind: str) -> Search:
-    def search(mechanism: SampledGaussian, steps: int, budget: Budget) -> Kept:
+    def search(mechanism: SampledGaussian, steps: int, budget: Budget) -> KeptNoise:
         if not isinstance(mechanism, PoissonGaussian):
             raise InvalidInput(
                 f"Opacus accounts for Poisson sampling only, got {mechanism.name}: what it would say of another is "

@@ -41,7 +41,7 @@ class Meter:
         return replace(self, mechanism=replace(self.mechanism, dataset_size=size))
 
 
-Claim = Callable[[Meter, Attendance], Epsilons]
+ClaimedCost = Callable[[Meter, Attendance], Epsilons]
 
 
 def _average(meter: Meter, seen: Attendance) -> Epsilons:
@@ -68,7 +68,7 @@ def _arrived(meter: Meter, seen: Attendance) -> Epsilons:
     return meter.of(seen.arrived)
 
 
-CLAIMS: Final[Mapping[str, Claim]] = {
+CLAIMS: Final[Mapping[str, ClaimedCost]] = {
     "average participation": _average,
     "every round": _every_round,
     "amplified by client sampling": _sampled_clients,

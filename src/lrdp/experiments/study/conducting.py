@@ -55,7 +55,7 @@ class Study(Protocol):
         """The pictures, and where they were written."""
 
 
-class Observe(Protocol):
+class ObserveStudy(Protocol):
     """Told of progress."""
 
     def stage(self, cells: int, kept: int) -> None:
@@ -65,7 +65,7 @@ class Observe(Protocol):
         """A cell has been run and kept."""
 
 
-def conduct(study: Study, places: Places, jobs: int, observe: Observe) -> list[Path]:
+def conduct(study: Study, places: Places, jobs: int, observe: ObserveStudy) -> list[Path]:
     """Run what has not been run, and write NAME.json, NAME.csv and the pictures; returns what was written.
 
     Raises:
@@ -84,7 +84,7 @@ def conduct(study: Study, places: Places, jobs: int, observe: Observe) -> list[P
 
 
 def _finished(
-    study: Study, cells: Sequence[Cell], places: Places, jobs: int, store: CellStore, observe: Observe
+    study: Study, cells: Sequence[Cell], places: Places, jobs: int, store: CellStore, observe: ObserveStudy
 ) -> Iterator[tuple[str, Record]]:
     failed: list[tuple[Cell, BaseException]] = []
     for cell, outcome in _outcomes(study, cells, places, jobs):
@@ -103,10 +103,10 @@ def _finished(
         ) from problem
 
 
-Outcome = tuple[Record, float] | BaseException
+CellOutcome = tuple[Record, float] | BaseException
 
 
-def _outcomes(study: Study, cells: Sequence[Cell], places: Places, jobs: int) -> Iterator[tuple[Cell, Outcome]]:
+def _outcomes(study: Study, cells: Sequence[Cell], places: Places, jobs: int) -> Iterator[tuple[Cell, CellOutcome]]:
     """In the order in which they end. A mistake in the study's own code ends everything; bad input its cell alone."""
     with _pool(min(jobs, len(cells))) as start:
         running: dict[Future[tuple[Record, float]], Cell] = {}
@@ -119,7 +119,7 @@ def _outcomes(study: Study, cells: Sequence[Cell], places: Places, jobs: int) ->
             yield from _ended(running)
 
 
-def _ended(running: dict[Future[tuple[Record, float]], Cell]) -> Iterator[tuple[Cell, Outcome]]:
+def _ended(running: dict[Future[tuple[Record, float]], Cell]) -> Iterator[tuple[Cell, CellOutcome]]:
     done, _ = wait(running, return_when=FIRST_COMPLETED)
     for future in done:
         problem = future.exception()

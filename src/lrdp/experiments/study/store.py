@@ -63,7 +63,7 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """A file in place of what was there, with a sentence where it cannot be."""
+    """Write a file in place of what was there; if it cannot be written, a sentence says so."""
     try:
         files.replace(path, data, files.PUBLIC)
     except OSError as problem:

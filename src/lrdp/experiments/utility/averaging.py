@@ -12,7 +12,7 @@ from typing import Any
 
 from lrdp.codec import NUMBER
 from lrdp.errors import InvalidInput
-from lrdp.experiments.utility.engines import Desk, Engine
+from lrdp.experiments.utility.engines import Desk, UpdateEngine
 from lrdp.federation.local.exchanges import exchanged
 from lrdp.federation.local.in_process import InProcessGrid, Node
 from lrdp.federation.wire.flower import answering
@@ -26,7 +26,7 @@ class Researcher:
     """A client of a study: trains what it is sent. ``clipped`` counts the coordinates that the fixed point cut."""
 
     desk: Desk
-    engine: Engine
+    engine: UpdateEngine
     layout: Layout
     clipped: int = 0
     problem: Exception | None = None

@@ -31,7 +31,7 @@ class Desk:
     client: int
 
 
-Engine = Callable[[Desk, int], Mapping[str, Tensor]]
+UpdateEngine = Callable[[Desk, int], Mapping[str, Tensor]]
 """What the trained weights move by in a round, given by its number; the model comes back as it was."""
 
 
@@ -90,7 +90,7 @@ def opacus(desk: Desk, number: int) -> Mapping[str, Tensor]:
     return moved
 
 
-ENGINES: Final[dict[str, Engine]] = {"lrdp": ours, "plain": plain, "opacus": opacus}
+ENGINES: Final[dict[str, UpdateEngine]] = {"lrdp": ours, "plain": plain, "opacus": opacus}
 
 
 class _Rows(TorchDataset[Any]):

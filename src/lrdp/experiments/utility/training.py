@@ -14,13 +14,13 @@ import torch
 
 from lrdp.experiments.study import Cell, Places
 from lrdp.experiments.utility.averaging import Researcher, Turns, averaged
-from lrdp.experiments.utility.engines import ENGINES, Desk, Engine, constants
+from lrdp.experiments.utility.engines import ENGINES, Desk, UpdateEngine, constants
 from lrdp.experiments.utility.mechanisms import part, step_of
 from lrdp.experiments.utility.shares import Holdings, holdings
 from lrdp.experiments.utility.trainees import accuracy
 from lrdp.federation.wire.layout import Layout
 from lrdp.integrity import MODEL, Model
-from lrdp.training import Execution, Observe, Task, check_gradients, silence
+from lrdp.training import Execution, ObserveStep, Task, check_gradients, silence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,9 @@ def tail_average(models: Sequence[Model]) -> Model:
     return np.asarray(np.mean(last, axis=0, dtype=np.float64), MODEL)
 
 
-def run_in_process(cell: Cell, held: Holdings, turns: Turns | None = None, *, observe: Observe = silence) -> Trained:
+def run_in_process(
+    cell: Cell, held: Holdings, turns: Turns | None = None, *, observe: ObserveStep = silence
+) -> Trained:
     """The rounds of a cell, in Flower's messages but without ledgers; ``observe`` is told of every client's steps."""
     task = Task(
         model=held.trainee.model(),
@@ -87,7 +89,7 @@ def run_in_process(cell: Cell, held: Holdings, turns: Turns | None = None, *, ob
     return run_desks(desks, part(ENGINES, cell["engine"], "engine"), cell["rounds"], turns)
 
 
-def run_desks(desks: Sequence[Desk], engine: Engine, rounds: int, turns: Turns | None = None) -> Trained:
+def run_desks(desks: Sequence[Desk], engine: UpdateEngine, rounds: int, turns: Turns | None = None) -> Trained:
     """Rounds among clients that have the same model; everything else is their own."""
     model = desks[0].task.model
     layout = Layout.of_model(model)

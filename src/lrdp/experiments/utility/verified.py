@@ -27,7 +27,7 @@ from lrdp.federation import Consortium, LocalTask, Order, Terms, VerifiedAverage
 from lrdp.federation.client.local_task import Workbench, prepare_process
 from lrdp.federation.client.participant import Participant
 from lrdp.federation.client.paying import MakeUpdate
-from lrdp.federation.local.simulation import App, Federation, Parameters, in_ray
+from lrdp.federation.local.simulation import App, Federation, NamedArrays, in_ray
 from lrdp.federation.wire.flower import answering
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
@@ -95,7 +95,7 @@ class _ModelWatch:
     layout: Layout
     models: list[Model] = field(default_factory=list)
 
-    def evaluate(self, attempt: int, parameters: Parameters) -> None:
+    def evaluate(self, attempt: int, parameters: NamedArrays) -> None:
         if attempt:
             self.models.append(self.layout.flat(parameters))
 

@@ -17,11 +17,11 @@ from lrdp.integrity import (
     KEY_SIZE,
     ClientScheme,
     ClientState,
+    HistoryStep,
     Identity,
     ProofMethod,
     RoundReceipt,
     Session,
-    Step,
     client,
     exact_client,
     follow_all,
@@ -78,7 +78,7 @@ def last_verified(state: ClientState) -> client.Ready:
 class ShownHistory:
     """What a server shows a client of a history: its steps, and the model after them where the client has another."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[HistoryStep, ...]
     model: Body | None
 
     @classmethod

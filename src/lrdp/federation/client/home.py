@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lrdp.errors import InvalidInput
-from lrdp.integrity import Identity, keys
+from lrdp.integrity import Identity, load_identity
 from lrdp.ledger import Home, Ledger, Policy, read_policy
 
 
@@ -41,4 +41,4 @@ class ClientHome:
                 f"there is no identity at {self.identity_file}: make one with `lrdp keys new`, and have the consortium "
                 f"add it to the registry."
             )
-        return keys.load(self.identity_file)
+        return load_identity(self.identity_file)

@@ -9,13 +9,14 @@ from functools import cached_property, lru_cache
 from lrdp.errors import InvalidInput
 from lrdp.federation.wire.questions import Hello
 from lrdp.integrity import (
+    HistoryStep,
     Identity,
     Registry,
     RegistryTitle,
-    Step,
     Verdict,
     encoded_registry,
-    registry,
+    read_lineage,
+    read_title,
     rejection,
 )
 
@@ -37,7 +38,7 @@ class Lineage:
 
     @cached_property
     def titles(self) -> tuple[RegistryTitle, ...]:
-        return tuple(registry.title(data) for data in self.encoded)
+        return tuple(read_title(data) for data in self.encoded)
 
     @cached_property
     def digests(self) -> tuple[bytes, ...]:
@@ -68,7 +69,7 @@ class Lineage:
                 f"{newest.version}, {newest.digest.hex()[:12]}",
             )
 
-    def followed(self, start: Registry, steps: Iterable[Step]) -> Lineage:
+    def followed(self, start: Registry, steps: Iterable[HistoryStep]) -> Lineage:
         """The registries on the way of ``steps`` from ``start``: they must pass all those here, and may go further."""
         upto = self.encoded[: 1 + self.digests.index(start.digest)] if start.digest in self.digests else ()
         walked = Lineage((*upto, *(step.encode() for step in steps if isinstance(step, Registry))))
@@ -79,7 +80,7 @@ class Lineage:
 
 @lru_cache(maxsize=4)
 def _verified(encoded: tuple[bytes, ...], pin: bytes) -> tuple[Registry, ...]:
-    return registry.lineage(encoded, pin)
+    return read_lineage(encoded, pin)
 
 
 def require_member(identity: Identity, newest: Registry) -> None:

@@ -82,7 +82,7 @@ class Masking:
         return state if isinstance(state, client.Committed) and state.begun.train == train else None
 
     def revealed(self, asked: Reveal, repeats: Repeats) -> Revealed:
-        """*Send*, once everybody invited is bound; for whom it is masked is on disk before it leaves."""
+        """*Send*, once everybody invited is bound; the list that it is masked for is on disk before it leaves."""
         state = self.standing.load(self.home.identity())
         if not isinstance(state, client.Committed) or not isinstance(state.begun.ready.scheme, ExactClient):
             raise Behind("this client has committed to no masked update that could be sent.")

@@ -226,8 +226,8 @@ class Standing:
             return
         if len(orders) >= MOST_ORDERS_PER_ROUND:
             raise PolicyRefused(
-                f"{len(orders)} orders were asked about in round {round_}, and {MOST_ORDERS_PER_ROUND} is the most: "
-                f"nothing was trained and nothing was spent.",
+                f"{len(orders)} orders were asked about in round {round_}, at most {MOST_ORDERS_PER_ROUND} are "
+                f"answered: nothing was trained and nothing was spent.",
                 Refusal.RECHARGE,
             )
         _replace(self._folder / "asked", _ASKED.encode(Asked(round_, (*orders, order))))

@@ -17,7 +17,7 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.participant import Participant
 from lrdp.federation.wire.metrics_page import BARE, Family, Labels, exposition
 from lrdp.figures import AtLeast, AtMost, left
-from lrdp.ledger import Refusal, State, rounds_left, tighter
+from lrdp.ledger import Refusal, rounds_left, tighter
 
 _LOG: Final = logging.getLogger("lrdp.guard")
 _TRAINED: Final = ("contribute", "ahead")
@@ -59,7 +59,7 @@ class Budgeted:
                 client=books.opened.client,
                 spent=books.filter(total).guaranteed.epsilon,
                 total=total.epsilon,
-                unsent=sum(state is State.READY for state in books.charges.states.values()),
+                unsent=len(books.charges.unsent),
                 delta=total.delta,
                 charges=len(books.charges.states),
                 steps=books.charges.steps,

@@ -16,15 +16,17 @@ from lrdp.accounting import Training
 from lrdp.federation.client.home import ClientHome
 from lrdp.integrity import (
     MOST_CARD_CHARACTERS,
+    NO_PREVIOUS,
     Identity,
     Registry,
-    keys,
+    load_identity,
     majority,
     new_identity,
     read_registry,
     registry_record,
+    save_identity,
+    sign_registry,
 )
-from lrdp.integrity import registry as registries
 from lrdp.ledger import FIXED_SIZE, Home, PeersRule, PolicyDraft, PolicyRecipe, Scheme, draft, open_budget, write_draft
 from lrdp.ledger import Holder as PolicyIdentity
 
@@ -59,7 +61,7 @@ class Consortium:
         return sorted(path.name for path in (self.folder / "clients").iterdir())
 
     def server_identity(self) -> Identity:
-        return keys.load(self.server_folder / "identity.pem")
+        return load_identity(self.server_folder / "identity.pem")
 
     def registry(self) -> Registry:
         return read_registry(files.read(self.registry_file, MOST_CARD_CHARACTERS).decode("ascii", "replace"))
@@ -99,8 +101,8 @@ def found(
     office, server = new_identity("consortium"), new_identity("server")
     registry = _signed_registry(list(identities.values()), office)
     consortium.server_folder.mkdir(parents=True)
-    keys.save(office, consortium.office_key)
-    keys.save(server, consortium.server_folder / "identity.pem")
+    save_identity(office, consortium.office_key)
+    save_identity(server, consortium.server_folder / "identity.pem")
     record = json.dumps(registry_record(registry), indent=1) + "\n"
     files.replace(consortium.registry_file, record.encode(), files.PUBLIC)
     peers = pinned(consortium, registry, min_roster, rules.scheme)
@@ -110,7 +112,7 @@ def found(
     drafts = {training: draft(holders[name], training, peers, rules.recipe) for training, name in alike.items()}
     for name, training in trainings.items():
         enrol(consortium.client(name), replace(drafts[training], holder=holders[name]), task)
-        keys.save(identities[name], consortium.client(name).identity_file)
+        save_identity(identities[name], consortium.client(name).identity_file)
     return consortium
 
 
@@ -140,8 +142,8 @@ def _signed_registry(identities: Sequence[Identity], office: Identity) -> Regist
     unsigned = Registry(
         version=1,
         first_round=0,
-        previous=registries.NO_PREVIOUS,
+        previous=NO_PREVIOUS,
         consortium=office.member.signing_key,
         members=tuple(identity.member for identity in identities),
     )
-    return registries.sign(unsigned, office)
+    return sign_registry(unsigned, office)

@@ -18,7 +18,7 @@ from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_files import AnyModel, KeptModel, ModelPlace, write_model
 from lrdp.federation.wire.questions import Hello, read_message
-from lrdp.integrity import Session, Verdict, history
+from lrdp.integrity import LONGEST_LINE, Session, Verdict, VerifiedLine, walk_history
 
 
 def verified_by(folder: Path) -> KeptModel:
@@ -35,7 +35,7 @@ def verified_by(folder: Path) -> KeptModel:
     return KeptModel.at(ready.position, Layout.decode(hello.layout), ready.model, opened=Session.decode(hello.session))
 
 
-def proved(kept: AnyModel, receipts: Path, pin: bytes) -> list[history.VerifiedLine]:
+def proved(kept: AnyModel, receipts: Path, pin: bytes) -> list[VerifiedLine]:
     """The receipts whose rounds led to exactly this model, or to each model that went into it.
 
     Guarantees: a quorum of members of the pinned registry accepted those rounds of that session.
@@ -46,8 +46,8 @@ def proved(kept: AnyModel, receipts: Path, pin: bytes) -> list[history.VerifiedL
     wanted = dict.fromkeys(kept.places)
     try:
         with files.opened(receipts) as file:
-            lines = (line.decode("ascii", "replace").strip() for line in files.lines(file, history.LONGEST_LINE))
-            for step in history.walk(lines, pin):
+            lines = (line.decode("ascii", "replace").strip() for line in files.lines(file, LONGEST_LINE))
+            for step in walk_history(lines, pin):
                 place = ModelPlace(step.position.round, step.position.tip.hex(), step.position.model.hex())
                 found = {place: step} if place in wanted else {}
                 wanted |= found

@@ -56,7 +56,7 @@ class ModelInput:
 
 
 def write_onnx(path: Path, kept: AnyModel, model: nn.Module, inputs: Sequence[ModelInput]) -> None:
-    """Write ``model`` with these weights, in eval mode, for any number of rows; raises Unsupported where it cannot be.
+    """Write ``model`` with these weights, in eval mode, for any number of rows; raises Unsupported if ONNX has no way.
 
     Guarantees: no record is looked at, and the file names no file or folder of this machine.
     """

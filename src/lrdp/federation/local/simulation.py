@@ -29,9 +29,9 @@ from lrdp.federation.server.strategy import VerifiedAverage
 from lrdp.federation.wire.flower import from_message
 from lrdp.federation.wire.frames import Frame
 
-Parameters = Mapping[str, NDArray[np.float32]]
+NamedArrays = Mapping[str, NDArray[np.float32]]
 App = ClientApp
-Recipe = Callable[[Mapping[str, Any]], App]
+MakeApp = Callable[[Mapping[str, Any]], App]
 """Makes the app of the node with these settings. It is hashable, and can be pickled."""
 
 _LOGGERS: Final = ("flwr", "ray", "lrdp")
@@ -47,11 +47,11 @@ class Federation:
     """
 
     strategy: VerifiedAverage
-    recipe: Recipe
+    recipe: MakeApp
     nodes: int
-    parameters: Parameters
+    parameters: NamedArrays
     rounds: int
-    evaluate: Callable[[int, Parameters], None]
+    evaluate: Callable[[int, NamedArrays], None]
     log: Path
     timeout: float = 600.0
 
@@ -72,7 +72,7 @@ class MadeInPlace(ClientApp):
     A finished app has data, models and caches, which should not be pickled with every message, and cannot be.
     """
 
-    def __init__(self, recipe: Recipe, log: Path) -> None:
+    def __init__(self, recipe: MakeApp, log: Path) -> None:
         super().__init__()
         self._recipe, self._log = recipe, log
 
@@ -82,7 +82,7 @@ class MadeInPlace(ClientApp):
 
 
 @lru_cache(maxsize=_MOST_APPS)
-def _made(recipe: Recipe, settings: tuple[tuple[str, Any], ...], log: Path) -> ClientApp:
+def _made(recipe: MakeApp, settings: tuple[tuple[str, Any], ...], log: Path) -> ClientApp:
     _keep_client_log(log)
     return recipe(dict(settings))
 

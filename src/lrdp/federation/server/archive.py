@@ -15,7 +15,16 @@ from lrdp.federation.server.model_shelf import NOTHING_MORE, Keeping, ModelShelf
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.server.saved_state import SavedState, write_state
 from lrdp.federation.wire.case_files import write_case
-from lrdp.integrity import FailedRound, RoundReceipt, Session, Step, json_object, read_step, session_line
+from lrdp.integrity import (
+    FailedRound,
+    HistoryStep,
+    RoundReceipt,
+    Session,
+    json_object,
+    read_step,
+    session_line,
+    step_line,
+)
 from lrdp.ledger import Head
 
 _MOST_BYTES: Final = 64 << 20
@@ -37,7 +46,7 @@ class Archive:
         for path in (self.receipts, self._attempts, self._reports):
             _cut_unfinished(path)
 
-    def read_steps(self) -> list[Step]:
+    def read_steps(self) -> list[HistoryStep]:
         """The history in its file; raises InvalidInput where that is of another session, or damaged."""
         if not self._begun:
             return []  # the server died before it wrote any of it, or the file must be restored: the state knows
@@ -73,12 +82,12 @@ class Archive:
         if not self._begun:
             _append(self.receipts, session_line(self._session))
         for step in itertools.takewhile(lambda step: step.accepted, steps[self.written :]):
-            _append(self.receipts, step.encode().hex())
+            _append(self.receipts, step_line(step.encode()))
             self.written += 1
 
     def append_attempt(self, word: RoundReceipt) -> None:
         """What was signed in an attempt that failed: header, pledges and tags, for whoever asks who lied."""
-        _append(self._attempts, word.encode().hex())
+        _append(self._attempts, step_line(word.encode()))
 
     def put_case(self, failed: FailedRound) -> Path:
         """A round whose tags did not add up, with what everybody said of it; for `lrdp blame`."""

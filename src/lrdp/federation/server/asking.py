@@ -33,12 +33,12 @@ class Asking:
         left = (set(members) - self.exhausted) | set(besides)
         if len(left) < count:
             raise RunEnded(
-                f"{len(left)} of {len(members)} members have budget left, and {count} make a round; "
+                f"{len(left)} of {len(members)} members have budget left, and a round needs {count}; "
                 f"{', '.join(sorted(self.exhausted))} declined as spent."
             )
 
     def roster(self, chosen: Sequence[str], order: Order) -> tuple[list[str], dict[str, str]]:
-        """Those with whom a round can be made, or nobody; and who declined, with the word for it.
+        """Those who can make the round, or nobody if they are too few; and who declined, each with its code.
 
         Where some decline, the others may get a different order from the one they were asked about: then they are asked
         again.

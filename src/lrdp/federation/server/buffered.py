@@ -25,7 +25,7 @@ from lrdp.federation.server.nodes import SILENT
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened
 from lrdp.federation.server.rotating import Rotating
-from lrdp.federation.server.round_report import Observe, RoundReport
+from lrdp.federation.server.round_report import ObserveRound, RoundReport
 from lrdp.federation.server.run_result import (
     REPLY_SECONDS,
     Judge,
@@ -45,14 +45,14 @@ _POLL_SECONDS: Final = 0.2
 class BufferedAverage:
     """``buffer`` updates make a step; how stale each was is in the reports, of which ``observers`` are told."""
 
-    def __init__(self, terms: Terms, *observers: Observe, buffer: int, **options: Any) -> None:
+    def __init__(self, terms: Terms, *observers: ObserveRound, buffer: int, **options: Any) -> None:
         refuse_options("BufferedAverage", options)
         limits.whole("buffer", buffer, 3, "of two, each could subtract itself from the sum")
         if terms.scheme.masks:
             raise Unsupported(
                 "BufferedAverage has no ExactRounds: a masked update counts with all that it was masked with or not at "
-                "all, so whoever leaves a buffer would spoil it for everybody in it, and those who are slow are whom a "
-                "buffer is for. Use VerifiedAverage, or SketchRounds; nothing was started."
+                "all, so whoever leaves a buffer would spoil it for everybody in it, and a buffer is there for clients "
+                "that are slow or leave. Use VerifiedAverage, or SketchRounds; nothing was started."
             )
         self._terms, self._buffer, self._observers = terms, buffer, observers
 

@@ -8,7 +8,18 @@ from typing import ClassVar, Final
 
 from lrdp.errors import NotVerified
 from lrdp.federation.wire.questions import Here
-from lrdp.integrity import HASH_SIZE, Position, Registry, RoundReceipt, Session, Step, Tags, Wire, endorse, genesis
+from lrdp.integrity import (
+    HASH_SIZE,
+    HistoryStep,
+    Position,
+    Registry,
+    RoundReceipt,
+    Session,
+    Tags,
+    Wire,
+    endorse,
+    genesis,
+)
 
 
 @dataclass(frozen=True)
@@ -74,11 +85,13 @@ class Place:
     """A member verified ``verified`` steps of this history; ``tagged`` if it also signed a tag for the next one.
 
     It then waits for the other tags. ``blank`` members have no model of this history: they are shown it from the start.
+    ``told`` is how many steps there were when it was last sent work, with those that it had missed.
     """
 
     verified: int = 0
     tagged: bool = False
     blank: bool = False
+    told: int | None = None
 
     @property
     def following(self) -> int:
@@ -90,7 +103,7 @@ _UNKNOWN: Final = Place(blank=True)
 """For a member that has not said where it stands, or stands in another history."""
 
 
-def retold(session: Session, steps: Sequence[Step]) -> list[Concluded | Rotation]:
+def retold(session: Session, steps: Sequence[HistoryStep]) -> list[Concluded | Rotation]:
     """The same steps, each at its place, from the first round on."""
     told = list[Concluded | Rotation]()
     for step in steps:
@@ -108,7 +121,6 @@ class Chronicle:
     def __init__(self, steps: Iterable[Concluded | Rotation] = (), places: Mapping[str, Place] | None = None) -> None:
         self.steps = list(steps)
         self._places = dict(places or {})
-        self._told: dict[str, int] = {}
 
     @property
     def rounds(self) -> list[Concluded]:
@@ -127,29 +139,32 @@ class Chronicle:
         """Note where a client says it stands in the history that ends at ``tip``; its lost ACCEPT may come along."""
         tips = [*(step.position.tip for step in self.steps), tip]
         verified = tips.index(here.tip) if here.tip in tips else -1
-        if verified < 0 or here.round != sum(step.moves_model for step in self.steps[:verified]):
-            self._places[here.name] = _UNKNOWN
-            return
         before = self._place(here.name)
+        if verified < 0 or here.round != sum(step.moves_model for step in self.steps[:verified]):
+            self._places[here.name] = replace(_UNKNOWN, told=before.told)
+            return
         if before.tagged and here.accept and verified == before.following:
             self.accept(here.name, here.accept)
         still = before.tagged and before.verified == verified  # else it has lost its tag
-        self._places[here.name] = Place(verified=verified, tagged=still)
+        self._places[here.name] = Place(verified=verified, tagged=still, told=before.told)
 
     def forget(self, name: str) -> None:
         """Forget where it stands: whoever declined may have lost its place. It is still owed the tags it waits for."""
         if not self._place(name).tagged:
-            self._places.pop(name, None)
+            self._places[name] = replace(_UNKNOWN, told=self._place(name).told)
 
     def tell(self, name: str) -> tuple[bytes, ...]:
         """What it has missed, which it is now sent with work."""
-        self._told[name] = len(self.steps)
+        self._places[name] = replace(self._place(name), told=len(self.steps))
         return self.missed(name)
 
     def reached(self, name: str) -> None:
         """It has done the work, so it has followed as far as it was told: others may have gone further since."""
-        if not self._place(name).tagged:
-            self._places[name] = Place(verified=self._told.get(name, len(self.steps)))
+        place = self._place(name)
+        if not place.tagged:
+            self._places[name] = replace(
+                place, verified=len(self.steps) if place.told is None else place.told, blank=False
+            )
 
     def current(self, name: str) -> bool:
         """Whether it has the newest model, or will with the tags that it waits for."""
@@ -198,11 +213,12 @@ class Chronicle:
         receipt = endorse(ended.position, ended.receipt, [word])
         if len(receipt.accepts) > len(ended.receipt.accepts):
             self.steps[place.verified] = replace(ended, receipt=receipt)
-            self._places[name] = Place(verified=place.following)
+            self._places[name] = replace(place, verified=place.following, tagged=False)
 
     def conclude(self, ended: Concluded) -> None:
         """Add a round; whoever took part waits for its tags."""
-        self._places |= dict.fromkeys(ended.names, Place(verified=len(self.steps), tagged=True))
+        for name in ended.names:
+            self._places[name] = Place(verified=len(self.steps), tagged=True, told=self._place(name).told)
         self.steps.append(ended)
 
     @property
@@ -216,6 +232,5 @@ class Chronicle:
         gone = {name for name, member in before.items() if after.get(name) != member}
         for name in gone:
             self._places.pop(name, None)
-            self._told.pop(name, None)
         self.steps.append(Rotation(position, registry))
         return gone

@@ -20,14 +20,15 @@ def lacking(chronicle: Chronicle) -> str:
     return (
         f"round {ended.position.round + 1} was confirmed by {given} of its {len(ended.names)} participants, and "
         f"whoever was not in it follows once {ended.quorum} have: {owing} left before that. Bring back "
-        f"{_so_many(ended)}, and start again: the session goes on. If that cannot be, begin a new "
+        f"{_enough_of(ended)}, and start again: the session goes on. If that is not possible, begin a new "
         f"session from this model, in another folder."
     )
 
 
-def _so_many(ended: Concluded) -> str:
+def _enough_of(ended: Concluded) -> str:
+    """How many of those who left would do."""
     missing = ended.quorum - len(ended.receipt.accepts)
-    return "whom it waits for" if missing == len(ended.owing) else f"{missing} of them"
+    return "all of them" if missing == len(ended.owing) else f"{missing} of them"
 
 
 def would_strand(chronicle: Chronicle, registry: Registry, least: int) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle, Concluded
 from lrdp.federation.server.mask_keys import MaskKeys
 from lrdp.federation.server.repetitions import Repetitions, ShownSum
-from lrdp.federation.server.saved_state import Progress
+from lrdp.federation.server.saved_state import Progress, ProgressChange
 from lrdp.federation.server.saving import saved
 from lrdp.federation.server.schemes import Conduct
 from lrdp.federation.wire.layout import Layout, raw
@@ -49,7 +49,7 @@ from lrdp.integrity import (
     server,
 )
 
-State = TypeVar("State", Idle, Gathering, Published)
+Phase = TypeVar("Phase", Idle, Gathering, Published)
 Publishing = Callable[[Gathering, Room], tuple[Published, Publish]]
 
 
@@ -89,7 +89,7 @@ class Coordinator:
 
     @property
     def least(self) -> int:
-        """How few can make a round."""
+        """The fewest participants that a round may have."""
         return self._idle.position.session.parameters.min_roster
 
     @property
@@ -128,7 +128,7 @@ class Coordinator:
         return bool(lacking) and any(not self.chronicle.current(name) for name in names)
 
     def open_tags(self) -> dict[str, Closing]:
-        """For everybody who took part in the last round and has not accepted it yet."""
+        """TAGS for everybody who took part in the last round and has yet to accept it."""
         return {name: Closing(tags=self.chronicle.tags_for(name)) for name in self.chronicle.waiting()}
 
     def accept(self, name: str, data: bytes) -> None:
@@ -208,7 +208,7 @@ class Coordinator:
         self.chronicle.reached(name)
 
     def take(self, given: Contributed | Pledged) -> str:
-        """Admit an update to the round; raises NotVerified or InvalidInput where it cannot be."""
+        """Admit an update to the round; raises NotVerified or InvalidInput if it cannot be admitted."""
         self._state, name = self.scheme.taken(self.state(Gathering), given, self._room)
         return name
 
@@ -268,7 +268,7 @@ class Coordinator:
             self.repetitions.fail(shown[0], shown[1] | set(liars))
         if isinstance(published := self._state, Published):
             self.archive.append_attempt(server.conclude(published, [])[1])
-        self._state = replace(self._idle, attempt=self._idle.attempt + 1)
+        self._state = server.retry(self._idle)
         self.note(tried=self.progress.tried + 1)
 
     # ---------------------------------------------------------------------------------------------------------- on disk
@@ -277,21 +277,21 @@ class Coordinator:
         self.archive.models.put(self._idle.position, self.layout, self.model)
         self.write_down()
 
-    def note(self, **changes: Any) -> None:
+    def note(self, **changes: Unpack[ProgressChange]) -> None:
         """Change the progress, and save."""
         self.progress = replace(self.progress, **changes)
         self.write_down()
         self.archive.models.keep_only({self.round, self.progress.best or self.round})
 
     def write_down(self) -> None:
-        """Save what a server goes on from that dies now; then the history, so that its file says nothing beyond it."""
+        """Save the state that a restarted server goes on from; then the history, whose file says nothing beyond it."""
         known = self.chronicle, self.repetitions, self.progress
         shown = self.scheme.shown(self._state)
         self.archive.save(saved(self._idle, shown and shown[0], self.hello, *known, self.archive.written))
         self.archive.add_accepted(self.chronicle.steps)
 
-    def state(self, kind: type[State]) -> State:
-        """Where the protocol stands, which must be there."""
+    def state(self, kind: type[Phase]) -> Phase:
+        """The state of the protocol, if it is of this kind; raises RuntimeError otherwise."""
         if not isinstance(self._state, kind):
             raise RuntimeError("the steps of a round were called out of order.")
         return self._state

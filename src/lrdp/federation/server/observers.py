@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lrdp.errors import InvalidInput
-from lrdp.federation.server.round_report import Observe, RoundReport
+from lrdp.federation.server.round_report import ObserveRound, RoundReport
 from lrdp.federation.wire.metrics_page import BARE, Family, Labels, MetricsPage, exposition
 from lrdp.integrity import Verdict
 from lrdp.ledger import Refusal
@@ -48,7 +48,7 @@ def numbers(report: RoundReport) -> dict[str, float]:
     }
 
 
-def tensorboard(folder: Path) -> Observe:
+def tensorboard(folder: Path) -> ObserveRound:
     """Event files in ``folder``, flushed after every round."""
     writer = _package("tensorboard", "torch.utils.tensorboard").SummaryWriter(str(folder))
 
@@ -60,7 +60,7 @@ def tensorboard(folder: Path) -> Observe:
     return observe
 
 
-def mlflow(store: str, experiment: str, run: str | None = None) -> Observe:
+def mlflow(store: str, experiment: str, run: str | None = None) -> ObserveRound:
     """A new run in a tracking store, as in ``"https://mlflow.example.org"`` or ``"sqlite:///mlflow.db"``.
 
     The client is used directly: MLflow adds no user, no source file and no measurements of the machine.
@@ -78,7 +78,7 @@ def mlflow(store: str, experiment: str, run: str | None = None) -> Observe:
     return observe
 
 
-def weights_and_biases(project: str, folder: Path, *, offline: bool = False, run: str | None = None) -> Observe:
+def weights_and_biases(project: str, folder: Path, *, offline: bool = False, run: str | None = None) -> ObserveRound:
     """A new run of a project; an offline run lies in ``folder`` until `wandb sync`.
 
     Whatever else W&B would gather is switched off: console, code, Git, host, packages and the machine's measurements.

@@ -19,7 +19,7 @@ from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Hello, read_message
-from lrdp.integrity import Idle, Session, keys, read_step, states
+from lrdp.integrity import Idle, Session, load_identity, read_step, states
 
 IDENTITY_FILE: Final = "identity.pem"
 
@@ -62,9 +62,7 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
         )
     archive = terms.archive(session)
     kept = archive.models.take(state.round)
-    idle = states.decode_server(state.idle, terms.identity, {"model": kept.vector})
-    if not isinstance(idle, Idle):
-        raise InvalidInput(f"the state in {terms.folder} is not one between rounds: nothing was started.")
+    idle = states.decode_server(state.idle, terms.identity, kept.vector)
     coordinator = Coordinator(idle, hello, layout, archive, terms.conduct)
     coordinator.go_on(_chronicle(archive, state, idle, session), state.shown, state.progress)
     return coordinator
@@ -91,7 +89,7 @@ def terms_of(folder: Path) -> Terms:
         raise InvalidInput(f"{folder} holds no {STATE_FILE} to go on from: start with Terms and the first model.")
     session = Session.decode(_hello(state, folder).session)
     return Terms(
-        identity=keys.load(folder / IDENTITY_FILE),
+        identity=load_identity(folder / IDENTITY_FILE),
         registry=session.registry,
         folder=folder,
         order=Order.decode(bytes.fromhex(state.progress.order)) if state.progress.order else Order(),

@@ -51,14 +51,14 @@ class RoundReport:
         return json.dumps({**besides, **asdict(self), "metrics": metrics}, sort_keys=True, allow_nan=False)
 
 
-Observe = Callable[[RoundReport], None]
+ObserveRound = Callable[[RoundReport], None]
 """Is told of each attempt, once it is over and on disk, in public values alone."""
 
 
-def tell(observers: Sequence[Observe], report: RoundReport) -> None:
+def tell(observers: Sequence[ObserveRound], report: RoundReport) -> None:
     """Tell all of them, each by itself: one that raises is logged, and affects neither the round nor the others."""
     for observe in observers:
         try:
             observe(report)
         except Exception:  # noqa: BLE001 — whatever a dashboard's client raises, the round stands
-            _LOG.exception("an observer failed, and goes on with the next round; the round stands")
+            _LOG.exception("an observer failed; the round stands, and the observer is told of the next one")

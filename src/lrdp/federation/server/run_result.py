@@ -16,7 +16,7 @@ from lrdp.errors import InvalidInput, LrdpError, NoVerifiedRound
 from lrdp.federation.server.confirming import lacking
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
-from lrdp.federation.server.round_report import Observe, RoundReport, tell
+from lrdp.federation.server.round_report import ObserveRound, RoundReport, tell
 from lrdp.federation.server.terms import EvaluateFunction, Score, as_arrays, as_record
 
 REPLY_SECONDS: Final = 1800.0
@@ -71,7 +71,7 @@ def public_metrics(found: MetricRecord | None) -> dict[str, float]:
     return {name: value for name, value in (found or {}).items() if isinstance(value, int | float)}
 
 
-def told(coordinator: Coordinator, observers: Sequence[Observe], report: RoundReport) -> None:
+def told(coordinator: Coordinator, observers: Sequence[ObserveRound], report: RoundReport) -> None:
     """One line in Flower's log, which `flwr run --stream` shows, and one in ``rounds.jsonl``; then whoever watches."""
     _FLOWER_LOG.info(report.line)
     coordinator.archive.append_report(report)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from lrdp import files
 from lrdp.errors import InvalidInput
@@ -42,6 +42,22 @@ class Progress:
     order: str = ""
 
 
+class ProgressChange(TypedDict, total=False):
+    """Fields of a progress that have another value now."""
+
+    tried: int
+    over: bool
+    best: int | None
+    score: float | None
+    waiting: Mapping[str, int]
+    shown: tuple[str, ...]
+    order: str
+
+
+_KEPT: Final = ("verified", "tagged", "blank")
+"""Of a member's place. What it was sent with work counts once it has answered, and no answer outlives the server."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SavedState:
     """``hello`` opened the session, and ``idle`` is the protocol's own state after ``round`` rounds.
@@ -67,7 +83,7 @@ class SavedState:
             "idle": self.idle.hex(),
             "written": self.written,
             "receipts": [receipt.hex() for receipt in self.receipts],
-            "places": {name: asdict(place) for name, place in self.places.items()},
+            "places": {name: {key: getattr(place, key) for key in _KEPT} for name, place in self.places.items()},
             "shown": [asdict(one) for one in self.shown],
             "progress": asdict(self.progress),
         }

@@ -1,17 +1,15 @@
-"""What a server saves of a session: all that it goes on from, if it dies now."""
+"""What a server saves of a session: all that it resumes from, should it die now."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from lrdp.federation.server.chronicle import Chronicle
 from lrdp.federation.server.repetitions import Repetitions
 from lrdp.federation.server.saved_state import Progress, SavedState
 from lrdp.federation.wire.questions import Hello, to_frame
-from lrdp.integrity import Idle, Roster, states
+from lrdp.integrity import Idle, Roster, server, states
 
 
-def saved(  # noqa: PLR0913 — all that a server goes on from
+def saved(  # noqa: PLR0913 — all that a server resumes from
     idle: Idle,
     shown: Roster | None,
     hello: Hello,
@@ -22,7 +20,7 @@ def saved(  # noqa: PLR0913 — all that a server goes on from
 ) -> SavedState:
     """``written`` steps lie in the history's file; a sum over ``shown`` may be out, and is saved as one that failed."""
     if shown is not None:
-        idle = replace(idle, attempt=idle.attempt + 1)
+        idle = server.retry(idle)
         repetitions = repetitions.as_if_failed(shown)
     return SavedState(
         hello=to_frame(hello).prefix,

@@ -56,13 +56,13 @@ class RoundScheme(Protocol):
         """What everybody invited is asked."""
 
     def taken(self, gathering: Gathering, answer: Contributed | Pledged, room: Room) -> tuple[Gathering, str]:
-        """The same with what an answer adds, and whose it is; raises NotVerified or InvalidInput where it cannot be."""
+        """The same with what an answer adds, and whose it is; raises NotVerified or InvalidInput if that fails."""
 
     def announcement(self, wire: Wire, said: Publish) -> Sum:
         """PUBLISH as it travels."""
 
     def shown(self, state: object) -> tuple[Roster, set[str]] | None:
-        """Of whom a sum may be out in an attempt that ends here, and who of them has not done its part."""
+        """The roster whose sum may be out if the attempt ends here, and those of it who have not done their part."""
 
 
 @dataclass(frozen=True, kw_only=True)

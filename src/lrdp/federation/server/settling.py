@@ -17,9 +17,10 @@ from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.wire.masked import Pledged
 from lrdp.federation.wire.questions import Answer, Contributed, Decline, OwnTag
 from lrdp.integrity import Verdict
+from lrdp.ledger import Refusal
 from lrdp.screen import visible
 
-EXHAUSTED: Final = ("budget", "run-quota")
+EXHAUSTED: Final = tuple(refusal.value for refusal in Refusal if refusal.is_about_budget)
 """Whoever declines with one of these has nothing left for this run, and is not asked again."""
 NOT_NOW: Final = (SILENT.code, "no-guard", "recharge")
 """Whoever declines with one of these may be able later: its guard or its node is being started, or the round waits for
@@ -78,7 +79,7 @@ def _all_bound(coordinator: Coordinator, courier: Courier, report: RoundReport) 
 def _unfit(coordinator: Coordinator, report: RoundReport) -> str:
     """Why no sum of what was gathered is published, if none is."""
     if len(report.participants) < coordinator.least:
-        return f"{len(report.participants)} updates, {coordinator.least} make a round"
+        return f"{len(report.participants)} updates, and a round needs {coordinator.least}"
     if not coordinator.publishable():
         return "not the roster that was asked again: another sum of its updates would show single ones"
     return ""

@@ -28,7 +28,7 @@ from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.rotating import Rotating
-from lrdp.federation.server.round_report import Observe, RoundReport
+from lrdp.federation.server.round_report import ObserveRound, RoundReport
 from lrdp.federation.server.run_result import REPLY_SECONDS, Judge, RunEnded, RunResult, closed, public_metrics, told
 from lrdp.federation.server.settling import NOT_NOW, Settle, gathered, settled
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
@@ -65,7 +65,7 @@ class VerifiedAverage(Strategy):
     with its reason or what to use instead.
     """
 
-    def __init__(self, terms: Terms, *observers: Observe, settle: Settle = settled, **options: Any) -> None:
+    def __init__(self, terms: Terms, *observers: ObserveRound, settle: Settle = settled, **options: Any) -> None:
         refuse_options("VerifiedAverage", options)
         self._terms, self._observers, self._settle = terms, observers, settle
         self._running: _Run | None = None
@@ -85,7 +85,7 @@ class VerifiedAverage(Strategy):
         return self._run.coordinator
 
     @classmethod
-    def resume(cls, folder: Path, *observers: Observe) -> VerifiedAverage:
+    def resume(cls, folder: Path, *observers: ObserveRound) -> VerifiedAverage:
         """The session in a server's folder, with its key, registry and order: ``start(grid)`` goes on in it.
 
         The same script with the same folder goes on as well. For other terms, replace some of ``terms_of(folder)``.
@@ -157,7 +157,7 @@ class VerifiedAverage(Strategy):
         return self._asked
 
     def _roster(self) -> Sequence[str]:
-        """Of whom the round is made; nobody, where too few can and nothing suggests that more will."""
+        """Who takes part in the round; nobody, if too few can and nothing suggests that more will."""
         began = time.monotonic()
         while True:
             names, self._declined = self._run.asking.roster(self._wait_for_clients(began), self._run.order)
@@ -166,7 +166,7 @@ class VerifiedAverage(Strategy):
             if time.monotonic() - began > self._terms.arrival:
                 said = ", ".join(f"{name} ({code})" for name, code in sorted(self._declined.items()))
                 raise RunEnded(
-                    f"too few can take part of those who are there, {self.coordinator.least} or more make a round, and "
+                    f"too few of the connected clients can take part: a round needs {self.coordinator.least}, and "
                     f"that did not change in {self._terms.arrival} seconds; declined: {visible(said)}. Start what is "
                     f"missing, and start again: nobody was charged."
                 )
@@ -188,9 +188,9 @@ class VerifiedAverage(Strategy):
             if waited > self._terms.arrival:
                 raise RunEnded(
                     (len(names) >= coordinator.least and lacking(coordinator.chronicle))
-                    or f"{len(names)} clients are there that have budget left, {coordinator.least} make a "
-                    f"round, and no more came in {self._terms.arrival} seconds: start more SuperNodes, or give those "
-                    f"that are there more budget, and start again."
+                    or f"{len(names)} connected clients have budget left, a round needs {coordinator.least}, and no "
+                    f"more came in {self._terms.arrival} seconds: start more SuperNodes, or give those that are "
+                    f"connected more budget, and start again."
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -227,9 +227,7 @@ class VerifiedAverage(Strategy):
         run, before = self._run, self._declined
         if not self._asked:
             run.coordinator.give_up()
-            problem = (
-                f"too few of those whom it needs can take part ({run.coordinator.least} or more): nobody was charged"
-            )
+            problem = f"too few can take part: a round needs {run.coordinator.least}, and nobody was charged"
             return RoundReport(model=run.coordinator.round, declined=before, problem=problem)
         report = gathered(run.coordinator, run.courier.answers(self._asked, replies))
         self._run.asking.heard(dict(report.declined))

@@ -64,7 +64,7 @@ class Terms:
     between two rounds. ``choose`` picks a round's participants among those present. ``order`` is public; each client's
     policy has the last word. ``metrics`` are measured after each round by those who took part, noised and charged as
     one step: only ``"correct"``, and only where the policy lists it. ``point`` is how updates are rounded, by a model's
-    number of coordinates. ``min_roster`` is the fewest that make a round, a majority of the registry unless given: a
+    number of coordinates. ``min_roster`` is the fewest that a round needs, a majority of the registry unless given: a
     client whose policy wants more declines as ``roster``. ``retries`` is what is tried when a participant leaves
     after the sum was published: the same roster again, waited for up to ``patience`` seconds, and then new updates of
     the others; or, where all policies allow it, the same updates of the others. ``arrival`` is how many seconds a round
@@ -110,11 +110,11 @@ class Terms:
 
     @property
     def least(self) -> int:
-        """The fewest that make a round."""
+        """The fewest participants that a round may have."""
         least = majority(self.registry) if self.min_roster is None else self.min_roster
         if least > len(self.registry.members):
             raise InvalidInput(
-                f"{least} make a round, and the registry has {len(self.registry.members)} members: nobody could train."
+                f"a round needs {least}, and the registry has {len(self.registry.members)} members: nobody could train."
             )
         return least
 

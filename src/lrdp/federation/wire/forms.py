@@ -9,7 +9,7 @@ from typing import Any, Final
 from lrdp.codec import RAW, Part, many, text
 from lrdp.federation.wire.frames import MOST_PREFIX_BYTES, Body
 
-Parts = Mapping[str, Part[bytes, Any]]
+NamedParts = Mapping[str, Part[bytes, Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,12 +31,12 @@ class MessageForm:
     """How a kind travels: its small values in the prefix, under its word, and its vectors as bodies after it."""
 
     kind: type[Any]
-    small: Parts
+    small: NamedParts
     large: tuple[str, ...] = ()
 
 
 TEXT: Final = text(16_384)  # a ledger's head is the longest
 RECEIPTS: Final = many(RAW, most_bytes=MOST_PREFIX_BYTES)
-SINCE: Final[Parts] = {"since.tags": RAW, "since.receipts": RECEIPTS, "since.heads": many(TEXT, 16)}
-ORDER: Final[Parts] = {"order": RAW, "signature": RAW}
-PAID: Final[Parts] = {"head": TEXT, "accept": RAW}
+SINCE: Final[NamedParts] = {"since.tags": RAW, "since.receipts": RECEIPTS, "since.heads": many(TEXT, 16)}
+ORDER: Final[NamedParts] = {"order": RAW, "signature": RAW}
+PAID: Final[NamedParts] = {"head": TEXT, "accept": RAW}

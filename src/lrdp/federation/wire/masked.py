@@ -109,7 +109,7 @@ def require_relayable(point: FixedPoint, count: int) -> None:
     if size > MOST_RELAYED_BYTES:
         raise InvalidInput(
             f"an exact round of {count} participants sends each of them {count} masked updates of {point.size} "
-            f"coordinates and their sum, {size} bytes, and {MOST_RELAYED_BYTES} is the most: take fewer participants, "
+            f"coordinates and their sum, {size} bytes; at most {MOST_RELAYED_BYTES} are sent: take fewer participants, "
             f"a smaller model, or SketchRounds(), in which the server sees each noised update; nothing was trained or "
             f"spent for it."
         )

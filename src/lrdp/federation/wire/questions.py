@@ -133,7 +133,7 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Announcement:
-    """PUBLISH."""
+    """PUBLISH, the server's signed word on the sum, and the sum itself."""
 
     publish: bytes
     aggregate: Body | None
@@ -146,7 +146,7 @@ class Announcement:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTag:
-    """TAG."""
+    """TAG, a participant's answer to an announcement that holds."""
 
     tag: bytes
 
@@ -160,7 +160,7 @@ class Closing:
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """ACCEPT."""
+    """ACCEPT, in answer to the tags of a round that is verified."""
 
     accept: bytes
 
@@ -184,7 +184,7 @@ class CanYou:
 
 @dataclass(frozen=True, kw_only=True)
 class Able:
-    """Yes."""
+    """The order would be obeyed, as far as policy and books say."""
 
     accept: bytes = b""
 

@@ -11,17 +11,17 @@ from torch import Tensor
 from lrdp.errors import Unsupported
 from lrdp.training.tape import Tape
 
-State = tuple[Tensor, ...]
-Cell = Callable[[Tensor, Tensor, State], State]
+CellState = tuple[Tensor, ...]
+CellStep = Callable[[Tensor, Tensor, CellState], CellState]
 
 
-def _lstm(inputs: Tensor, hidden: Tensor, state: State) -> State:
+def _lstm(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:
     enter, forget, candidate, leave = (inputs + hidden).chunk(4, -1)
     memory = forget.sigmoid() * state[1] + enter.sigmoid() * candidate.tanh()
     return leave.sigmoid() * memory.tanh(), memory
 
 
-def _gru(inputs: Tensor, hidden: Tensor, state: State) -> State:
+def _gru(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:
     reset_in, update_in, new_in = inputs.chunk(3, -1)
     reset_hidden, update_hidden, new_hidden = hidden.chunk(3, -1)
     new = (new_in + (reset_in + reset_hidden).sigmoid() * new_hidden).tanh()
@@ -29,15 +29,15 @@ def _gru(inputs: Tensor, hidden: Tensor, state: State) -> State:
     return ((1.0 - update) * new + update * state[0],)
 
 
-def _tanh(inputs: Tensor, hidden: Tensor, state: State) -> State:  # noqa: ARG001 - a cell's signature
+def _tanh(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:  # noqa: ARG001 - a cell's signature
     return ((inputs + hidden).tanh(),)
 
 
-def _relu(inputs: Tensor, hidden: Tensor, state: State) -> State:  # noqa: ARG001 - a cell's signature
+def _relu(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:  # noqa: ARG001 - a cell's signature
     return ((inputs + hidden).relu(),)
 
 
-_CELLS: dict[str, Cell] = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _tanh, "RNN_RELU": _relu}
+_CELLS: dict[str, CellStep] = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _tanh, "RNN_RELU": _relu}
 
 
 class RecurrentExpression:
@@ -58,7 +58,7 @@ class RecurrentExpression:
             )
         sequence = inputs if module.batch_first else inputs.transpose(0, 1)
         initial = _initial(module, sequence, states)
-        finals: list[State] = []
+        finals: list[CellState] = []
         for layer in range(module.num_layers):
             directions = [
                 _direction(
@@ -73,7 +73,7 @@ class RecurrentExpression:
         return outputs, gathered if module.mode == "LSTM" else gathered[0]
 
 
-def _initial(module: Any, sequence: Tensor, states: Any) -> State:
+def _initial(module: Any, sequence: Tensor, states: Any) -> CellState:
     if states is not None:
         return tuple(states) if module.mode == "LSTM" else (states,)
     count = module.num_layers * (2 if module.bidirectional else 1)
@@ -82,7 +82,7 @@ def _initial(module: Any, sequence: Tensor, states: Any) -> State:
     return (hidden, memory) if module.mode == "LSTM" else (hidden,)
 
 
-def _direction(tape: Tape, module: Any, sequence: Tensor, place: str, state: State) -> tuple[Tensor, State]:
+def _direction(tape: Tape, module: Any, sequence: Tensor, place: str, state: CellState) -> tuple[Tensor, CellState]:
     """One layer in one direction: all outputs in the order of the inputs, and the final state."""
 
     def own(name: str) -> Any:

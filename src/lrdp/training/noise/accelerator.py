@@ -25,7 +25,7 @@ _TRIED = 1027  # values: whole vectors and an odd end
 _TOLERATED = 4.0  # steps: one where a value lies between two multiples, and what the cast to float32 makes of it
 _EXTREMES = np.array([0, 2**52 - 1, 2**64 - 1], dtype=np.uint64)  # words of the nearest and the farthest values
 
-Kernel = Callable[[NDArray[np.uint64], NDArray[Any], float, float], None]
+NoiseKernel = Callable[[NDArray[np.uint64], NDArray[Any], float, float], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Accelerated:
     None of them outlives the call, so there is nothing to fork, and an error in one of them is an error of the call.
     """
 
-    def __init__(self, grid: Grid, stream: Keystream, kernel: Kernel, pieces: Pieces = _USUAL) -> None:
+    def __init__(self, grid: Grid, stream: Keystream, kernel: NoiseKernel, pieces: Pieces = _USUAL) -> None:
         self._grid, self._stream, self._kernel, self._pieces = grid, stream, kernel, pieces
 
     def add_to(self, flat: Tensor) -> None:
@@ -80,7 +80,7 @@ class Accelerated:
 
 
 @functools.cache
-def kernel() -> Kernel | None:
+def kernel() -> NoiseKernel | None:
     """The compiled kernel, if numba is there and makes the plain way's noise; else None, and why is said once."""
     try:
         return _loaded()
@@ -91,7 +91,7 @@ def kernel() -> Kernel | None:
         return None
 
 
-def _loaded() -> Kernel:
+def _loaded() -> NoiseKernel:
     """Compiled code is kept on disk, next to this package or in the user's cache.
 
     Where neither can be written, or what is kept is broken, it is compiled for this process alone.
@@ -104,7 +104,7 @@ def _loaded() -> Kernel:
         return check(compiled(cache=False))
 
 
-def check(kernel: Kernel) -> Kernel:
+def check(kernel: NoiseKernel) -> NoiseKernel:
     """The kernel, or a refusal if it does not do what the plain way does with the same words: it was compiled wrongly.
 
     The words are public and give no noise to anybody.

@@ -15,7 +15,7 @@ from lrdp.training.keystream import Keystream
 from lrdp.training.noise import accelerator, chacha, plain
 from lrdp.training.noise.grid import Grid
 
-Find = Callable[[], accelerator.Kernel | None]
+Find = Callable[[], accelerator.NoiseKernel | None]
 _COMPILED = (torch.float32, torch.float64)
 _TRIED_BLOCKS = 257
 
