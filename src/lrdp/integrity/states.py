@@ -43,7 +43,9 @@ from lrdp.integrity.verdicts import Verdict, rejection
 
 Parts = Mapping[str, Part[bytes, Any]]
 ClientState = Ready | Begun | Committed | Tagged
+"""Where a client may be in a round, in this order."""
 ServerState = Idle | Gathering | Published
+"""Where a server may be in a round, in this order."""
 
 
 def _in(name: str, parts: Parts) -> Parts:
