@@ -116,6 +116,6 @@ $(DEV): pyproject.toml constraints.txt $(READY)
 	@touch $@
 
 $(DEMO): pyproject.toml constraints.txt $(READY)
-	@echo "Installing lrdp with torch and Flower: about 1.5 GB, a few minutes, once" >&2
+	@echo "Installing lrdp with torch and Flower: about 1.6 GB, a few minutes, once" >&2
 	@$(INSTALL) ".[plot,flower,experiments]"
 	@touch $@

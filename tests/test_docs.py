@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
+from importlib import import_module
+from pathlib import Path, PurePosixPath
 
 import pytest
+from site_links import within_the_site
 
 from commands.documented import named, problem_of, typed
 
@@ -31,13 +33,24 @@ def test_every_link_leads_somewhere(page):
 
 
 @cache
+def trees():
+    return {
+        path.relative_to(SOURCE).with_suffix("").as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in SOURCE.rglob("*.py")
+    }
+
+
+@cache
 def classes():
-    """Where each class of the package is."""
+    """Where each class of the package is, and each name that a module gives to a type."""
     homes = defaultdict(list)
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for home, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                homes[node.name].append(path.relative_to(SOURCE).with_suffix("").as_posix())
+                homes[node.name].append(home)
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                homes[node.targets[0].id].append(home)
     return homes
 
 
@@ -50,6 +63,14 @@ def words():
 @pytest.mark.parametrize(("word", "room"), [row for row in words() if row[0].startswith("`")])
 def test_every_word_of_the_glossary_is_a_class_of_its_room(word, room):
     assert [home for home in classes()[word.strip("`")] if home.startswith(room)], f"{word} is not in {room}"
+
+
+def test_every_class_that_people_meet_first_is_a_word_of_the_glossary():
+    offered = {name for room in ("lrdp", "lrdp.federation") for name in import_module(room).__all__}
+    spoken_of = set(re.findall(r"`([A-Z]\w*[a-z]\w*)`", (ROOT / "docs" / "overview.md").read_text("utf-8")))
+    met = {name for name in offered | spoken_of if name in classes() and name[0].isupper()}
+    assert {"Ledger", "Terms", "Participant"} <= met
+    assert met - {word.strip("`") for word, _ in words()} == set()
 
 
 def test_the_glossary_has_each_word_once():
@@ -103,6 +124,15 @@ def test_control_lines_that_do_not_work_are_found():
     assert [bool(problem_of(words, whole=False)) for words in named(page)] == [True]
 
 
+def test_a_link_that_leaves_the_site_is_words_there():
+    """In the repository it leads to a file beside docs/, which the site does not have; any other dead link fails."""
+    text = (
+        "[a](../SECURITY.md#x), [b](../../experiments/noise.toml), [`CHANGELOG.md`](../../CHANGELOG.md), [c](../a.md)"
+    )
+    within = "[a](../SECURITY.md#x), b (`experiments/noise.toml`), `CHANGELOG.md`, [c](../a.md)"
+    assert within_the_site(text, PurePosixPath("results")) == within
+
+
 def test_the_site_is_built_without_a_warning(tmp_path):
     settings = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]
@@ -112,3 +142,10 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert {"index.html", "overview/index.html", "reference/index.html"} <= pages
     front = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert "fonts.googleapis.com" not in front, "nothing is fetched from anywhere"
+    for room in ("accounting", "ledger", "training", "integrity", "federation", "codec"):
+        page = (tmp_path / "site" / "reference" / room / "index.html").read_text(encoding="utf-8")
+        shown = set(re.findall(r'id="lrdp\.([\w.]+)"', page))
+        # A function that has its module's name is shown under both.
+        names = [(f"{room}.{name}", f"{room}.{name}.{name}") for name in import_module(f"lrdp.{room}").__all__]
+        assert [path for path, twice in names if not {path, twice} & shown] == []
+        assert '<span class="gp">&gt;&gt;&gt; </span>' in page, "examples are shown as code"

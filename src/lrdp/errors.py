@@ -28,7 +28,15 @@ from typing import ClassVar
 
 
 class LrdpError(Exception):
-    """The root: catch it to catch everything this package raises on purpose."""
+    """The root: catch it to catch everything this package raises on purpose.
+
+    >>> from lrdp import Budget, LrdpError
+    >>> try:
+    ...     Budget(epsilon=-1.0, delta=1e-5)
+    ... except LrdpError as problem:
+    ...     problem.exit_code, str(problem)
+    (2, 'epsilon must be above 0 and finite, got -1.0: a budget of nothing allows no step.')
+    """
 
     exit_code: ClassVar[int] = 1
 

@@ -25,10 +25,16 @@ from lrdp.errors import Unsupported
 from lrdp.figures import AtMost
 
 History = Mapping[Mechanism, int]
+"""How many steps were taken of each mechanism."""
 
 
 def checked_history(history: History) -> dict[Mechanism, int]:
-    """The history in plain numbers; refused if anything in it is not a mechanism with a number of steps."""
+    """The history in plain numbers; refused if anything in it is not a mechanism with a number of steps.
+
+    >>> from lrdp.accounting import Gaussian
+    >>> checked_history({Gaussian(noise_multiplier=2.0): np.int16(300)})
+    {Gaussian(noise_multiplier=2.0): 300}
+    """
     return {
         limits.derived_from("mechanism", mechanism, Mechanism): limits.whole("steps", steps, 1, "steps are counted")
         for mechanism, steps in limits.derived_from("history", history, Mapping).items()  # type: ignore[type-abstract]
@@ -130,6 +136,13 @@ class TaylorAccountant(RenyiAccountant):
     """The paper's Taylor bound in place of the exact divergence: never below it.
 
     ``terms`` is the paper's m. The series is asymptotic: more terms help only while m ≲ σ² ln(1/q)/4.
+
+    >>> from lrdp.accounting import FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.427)
+    >>> usual = Adjacency.ADD_REMOVE
+    >>> exact, paper = (each(adjacency=usual).epsilon({step: 9}, 1e-5) for each in (RenyiAccountant, TaylorAccountant))
+    >>> exact.epsilon <= paper.epsilon
+    True
     """
 
     name: ClassVar[str] = "taylor"
@@ -152,6 +165,12 @@ class PldAccountant(Accountant):
     """Privacy-loss distributions of removal and of addition, composed separately; the worse of the two counts.
 
     ``rows`` is how many rows of one person are added, removed or replaced together.
+
+    >>> from lrdp.accounting import FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.427)
+    >>> one, three = (PldAccountant(adjacency=Adjacency.ADD_REMOVE, rows=rows) for rows in (1, 3))
+    >>> [f"{each.epsilon({step: 1000}, delta=1e-5).epsilon:.2f}" for each in (one, three)]
+    ['1.53', '5.35']
 
     Guarantees: discretised so as to dominate; everything cut off is charged to δ.
     """
@@ -224,6 +243,11 @@ class PldAccountant(Accountant):
 @dataclass(frozen=True, kw_only=True)
 class SteadyAccountant(Accountant):
     """The pld accountant's ε; where it resolves none, the rdp accountant's; where that has none either, infinity.
+
+    >>> from lrdp.accounting import Gaussian
+    >>> loud = Gaussian(noise_multiplier=1e-3)
+    >>> f"{SteadyAccountant(adjacency=Adjacency.ADD_REMOVE).epsilon({loud: 1}, 1e-5).epsilon:.0f}"
+    '525226'
 
     Guarantees: an answer to every history, each of them sound. For figures that are needed during training: what
     has already been charged must not be lost in an error.

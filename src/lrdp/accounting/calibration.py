@@ -26,7 +26,11 @@ _MOST_ROUNDS = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What may be spent: (epsilon, delta)."""
+    """What may be spent: (epsilon, delta).
+
+    >>> Budget(epsilon=8, delta=1e-5)
+    Budget(epsilon=8.0, delta=1e-05)
+    """
 
     epsilon: float
     delta: float
@@ -57,6 +61,13 @@ def least_noise(
     """``mechanism`` with the smallest σ of six digits that keeps ``budget`` over ``steps`` steps, to two parts in 10⁵.
 
     Six digits, because σ is printed and copied: what people read is then the very number that was evaluated.
+
+    >>> from lrdp.accounting import Adjacency, FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.0)
+    >>> budget, accountant = Budget(epsilon=8, delta=1e-5), RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
+    >>> found = least_noise(step, 1000, budget, accountant)
+    >>> found.mechanism.noise_multiplier, found.spent.epsilon <= 8
+    (1.70434, True)
     """
     _check_question(mechanism, budget, accountant)
     steps = limits.whole("steps", steps, 1, "zero steps need no noise")
@@ -77,7 +88,13 @@ def least_noise(
 
 
 def most_rounds(mechanism: Mechanism, steps_per_round: int, budget: Budget, accountant: Accountant) -> int:
-    """The largest number of rounds of ``steps_per_round`` steps that keeps ``budget``; 0 if not even one does."""
+    """The largest number of rounds of ``steps_per_round`` steps that keeps ``budget``; 0 if not even one does.
+
+    >>> from lrdp.accounting import Adjacency, FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.0)
+    >>> most_rounds(step, 39, Budget(epsilon=8, delta=1e-5), RenyiAccountant(adjacency=Adjacency.ADD_REMOVE))
+    333
+    """
     _check_question(mechanism, budget, accountant)
     steps_per_round = limits.whole("steps per round", steps_per_round, 1, "a round without a step is no round")
 
@@ -105,6 +122,13 @@ def quietest_batch(
 
     At equal noise on the mean the quietest batch is the one with the smallest ε, so candidates are compared without
     calibrating each of them.
+
+    >>> from functools import partial
+    >>> from lrdp.accounting import Adjacency, PoissonGaussian, PublicSizes
+    >>> batches = partial(PoissonGaussian.drawing, sizes=PublicSizes(dataset_size=5000))
+    >>> accountant = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
+    >>> quietest_batch(batches, 128, 1000, Budget(epsilon=8, delta=1e-5), accountant).mechanism.batch_size
+    128
     """
     limits.derived_from("with_batch", with_batch, Callable)  # type: ignore[arg-type]
     largest = limits.whole("largest batch", largest, 1, "an empty batch trains nothing")

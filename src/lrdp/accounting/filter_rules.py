@@ -60,6 +60,9 @@ def readings(divergence: FloatArray, weights: Mapping[float, float], delta: floa
     """ε at each order's own share of δ, from the divergences at these orders: the last axis is theirs.
 
     The least along it is what :class:`RenyiOrders` guarantees, whoever keeps the books.
+
+    >>> readings(np.array([0.5, 0.8]), {4.0: 0.5, 9.0: 0.5}, delta=1e-5).round(2).tolist()
+    [3.82, 1.93]
     """
     orders, shares = np.array(list(weights), dtype=np.float64), np.array(list(weights.values()), dtype=np.float64)
     return epsilon_at(divergence, orders, shares * delta)
@@ -114,6 +117,13 @@ class RenyiOrders(FilterRule):
     L the loss and R_a the divergence charged at order a, exp((a-1)(L - R_a)) is a supermartingale, so each order alone
     is a filter and an odometer at w_a·δ (arXiv 2008.11193v3, Theorem 4.3), and transcripts are split among orders by
     which one admitted their last step. Weights that sum to more than 1 would be unsound, and are refused.
+
+    >>> from lrdp.accounting import FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.5)
+    >>> budget = Budget(epsilon=6.0, delta=1e-5)
+    >>> rule = RenyiOrders.committed(budget, Adjacency.ADD_REMOVE, {step: 10_000})
+    >>> [rule.admits(budget, Adjacency.ADD_REMOVE, {step: steps}) for steps in (10_000, 20_000)]
+    [True, False]
     """
 
     accountant: ClassVar[type[Accountant]] = RenyiAccountant
@@ -165,6 +175,12 @@ class ReservedSlots(FilterRule):
     which costs no more than composing them in a fixed order (arXiv 2207.08335v3, the theorem for f-DP). Where more was
     used (steps of a lost branch that were charged later), nothing more is admitted, and what holds is the reading of
     the orders in ``SPREAD`` over all that was used (docs/accounting.md, Theorem 6).
+
+    >>> from lrdp.accounting import FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.5)
+    >>> rule, budget = ReservedSlots(slots={step: 300}), Budget(epsilon=6.0, delta=1e-5)
+    >>> rule.left(budget, Adjacency.ADD_REMOVE, {step: 117}, step)
+    183
     """
 
     accountant: ClassVar[type[Accountant]] = SteadyAccountant

@@ -25,13 +25,21 @@ from lrdp.errors import InvalidInput, Unsupported
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-FLEET_CHUNK = 1 << 14  # clients whose divergences are held at once: about 8 MB
+FLEET_CHUNK = 1 << 14
+"""Clients whose divergences are held at once: about 8 MB."""
 _WIDE = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Client c ran ``steps[i]`` steps of ``mechanisms[numbers[i]]`` for i from ``starts[c]`` to ``starts[c+1]``."""
+    """Client c ran ``steps[i]`` steps of ``mechanisms[numbers[i]]`` for i from ``starts[c]`` to ``starts[c+1]``.
+
+    >>> from lrdp.accounting import FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.427)
+    >>> fleet = Fleet.from_histories([{step: 100}, {}, {step: 10_000}], Adjacency.ADD_REMOVE)
+    >>> fleet.epsilons(delta=1e-5).round(2).tolist()
+    [0.52, 0.0, 6.0]
+    """
 
     adjacency: Adjacency
     mechanisms: tuple[Mechanism, ...]

@@ -3,6 +3,16 @@
 Privacy follows from the batch and the number of steps, memory from the rows that are computed at a time, time from the
 rows that are computed in all. At equal passes over the data a larger batch needs fewer steps, and the noise that
 training gathers, σ/(B√T), falls or stays equal. The case against the largest is that an optimiser needs some steps.
+
+>>> aim = TrainingAim(dataset_size=600, passes=3, rows=64, budget=Budget(epsilon=8, delta=1e-4), least_steps=6)
+>>> searched = kept(calibrated(aim, trial) for trial in trials(aim))
+>>> finalists = kept(calibrated(aim, trial) for trial in finals(aim, searched))
+>>> frontier = BatchFrontier(aim=aim, searched=searched, finalists=finalists)
+>>> best = frontier.recommended
+>>> best.label, best.mechanism.normaliser, best.steps
+('truncated-poisson / pld', 300, 6)
+>>> [trial.step.name for trial in baselines(aim, searched, best)]
+['fixed-size', 'poisson', 'truncated-poisson']
 """
 
 from __future__ import annotations

@@ -36,6 +36,12 @@ _ENOUGH: Final = Decimal(2000)
 class GroupAccountant(Accountant):
     """What a history costs a person with at most ``rows`` rows: the smaller of the pair's ε and the formula's.
 
+    >>> from lrdp.accounting import Adjacency, FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=6.0)
+    >>> accountant = GroupAccountant(adjacency=Adjacency.ADD_REMOVE, rows=3)
+    >>> [f"{way({step: 10_000}, 1e-5).epsilon:.2f}" for way in (accountant.epsilon, accountant.by_formula)]
+    ['14.20', '18.86']
+
     Guarantees: an answer to every history that has a bound for one record; infinity where neither way resolves it.
     """
 
@@ -88,7 +94,12 @@ class GroupAccountant(Accountant):
 
 
 def for_group(spent: PrivacySpent, rows: int) -> PrivacySpent:
-    """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1."""
+    """Rows that change together: (kε, k·e^{(k-1)ε}·δ), by k applications of the definition; δ at most 1.
+
+    >>> together = for_group(PrivacySpent(epsilon=1.0, delta=1e-6), rows=2)
+    >>> f"{together.epsilon} {together.delta:.2e}"
+    '2.0 5.44e-06'
+    """
     with localcontext(AtMost.context()):
         epsilon = Decimal(spent.epsilon)
         exponent = min((rows - 1) * epsilon, _ENOUGH) if rows > 1 else Decimal(0)

@@ -61,6 +61,10 @@ class TradeOff:
     """No test for a record's presence exceeds, for any line (ε, δ) of ``presence``, e^ε·(its false-positive rate) + δ.
 
     ``absence`` bounds in the same way the tests that raise the alarm when a record is missing.
+
+    >>> point = TradeOff.of_points([PrivacySpent(epsilon=1.0, delta=1e-5)])
+    >>> f"{point.true_positives(0.01):.4f}", f"{point.risk.guess_rate:.3f}"
+    ('0.0272', '0.731')
     """
 
     presence: RateLines
@@ -125,14 +129,25 @@ def _least(lines: RateLines, rate: float) -> float:
 
 
 def guess_rate(spent: PrivacySpent) -> AtMost:
-    """(e^ε + δ)/(1 + e^ε): no test of two equally likely neighbours is right more often."""
+    """(e^ε + δ)/(1 + e^ε): no test of two equally likely neighbours is right more often.
+
+    >>> f"{guess_rate(PrivacySpent(epsilon=4.1, delta=1e-5)):.3f}"
+    '0.984'
+    """
     with localcontext(AtMost.context()):
         shrunk = Decimal(-spent.epsilon).exp().next_minus() if spent.epsilon else Decimal(1)
         return AtMost.of(min((1 + Decimal(spent.delta) * shrunk) / (1 + shrunk), Decimal(1)))
 
 
 def trade_off(accountant: PldAccountant, history: History, delta: float) -> TradeOff:
-    """The curve of a history that was fixed in advance; where none is resolved, that of its ε at ``delta``."""
+    """The curve of a history that was fixed in advance; where none is resolved, that of its ε at ``delta``.
+
+    >>> from lrdp.accounting import FALSE_POSITIVES, Adjacency, FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=4.427)
+    >>> found = trade_off(PldAccountant(adjacency=Adjacency.ADD_REMOVE), {step: 10_000}, delta=1e-5).risk
+    >>> f"{found.guess_rate:.2f}", [f"{rate:.3f}" for rate in found.true_positives], FALSE_POSITIVES
+    ('0.73', ['0.031', '0.134', '0.473'], (0.001, 0.01, 0.1))
+    """
     if not history:
         return TradeOff(presence=((0.0, 0.0),), absence=((0.0, 0.0),), advantage=0.0)
     try:

@@ -11,7 +11,9 @@ from typing import Any, Final, Generic, TypeVar
 from lrdp.errors import Malformed
 
 MOST_BYTES: Final = 4 << 20
+"""What is packed may have so many bytes unless its format says otherwise."""
 MOST_PARTS: Final = 1 << 16
+"""And so many parts."""
 _SHORT: Final = 1 << 7
 _LONG: Final = 1 << 31
 _LENGTHS: Final = [bytes([size]) for size in range(_SHORT)]
@@ -21,7 +23,13 @@ Value = TypeVar("Value")
 
 
 def pack(*parts: bytes) -> bytes:
-    """One byte string, from which ``unpack`` gets the parts back: injective."""
+    r"""One byte string, from which ``unpack`` gets the parts back: injective.
+
+    >>> pack(b"a", b"", b"bcd")
+    b'\x01a\x00\x03bcd'
+    >>> unpack(pack(b"a", b"", b"bcd"))
+    [b'a', b'', b'bcd']
+    """
     return _packed(parts)
 
 
@@ -68,7 +76,9 @@ class Style(Generic[Said]):
 
 
 PACKED: Final = Style(_packed, unpack)
+"""Bytes: before each part its length."""
 LINE: Final = Style("\t".join, _fields)
+"""Text: tabs between the parts."""
 
 
 @dataclass(frozen=True)

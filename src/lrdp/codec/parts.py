@@ -14,6 +14,7 @@ from lrdp.codec.formats import MOST_BYTES, MOST_PARTS, Part, Said, Value, pack, 
 from lrdp.errors import Malformed
 
 LONGEST_NAME: Final = 63
+"""Characters of a name, as of a label in DNS."""
 _LONGEST_CHOICE: Final = 80
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _SAFE: Final = " ()[],:;=+-*/._'<>"
@@ -79,12 +80,17 @@ def _double(part: bytes) -> float:
 
 
 RAW: Final = Part(bytes, bytes)
+"""Bytes as they are."""
 NUMBER: Final = whole(8)
+"""A whole number below 2^64, in eight bytes."""
 DOUBLE: Final[Part[bytes, float]] = strict(_DOUBLE.pack, _double, _DOUBLE.size)
+"""A float in its eight bytes; never what is not a number."""
 NAME: Final = strict(str.encode, _name, LONGEST_NAME)
-# For lines. What is not a number is written as infinity, which no budget admits.
+"""The name of a party, as :func:`is_name` wants it."""
 DIGITS: Final = strict(lambda value: str(int(value)), int, 40)
+"""In a line: a whole number."""
 HEXADECIMAL: Final = strict(lambda value: (math.inf if math.isnan(value) else float(value)).hex(), float.fromhex, 64)
+"""In a line: a float, exactly. What is not a number is written as infinity, which no budget admits."""
 
 
 def word(most: int) -> Part[str, str]:

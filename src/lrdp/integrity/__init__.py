@@ -3,6 +3,85 @@
 Clients verify, in each round, that the server's model came from their updates alone. docs/integrity.md is the
 specification; ``rounds.run_round`` is a whole round on one page; ``client`` and ``server`` are the two machines of pure
 steps that it drives. Anything but VERIFIED raises NotVerified.
+
+A consortium signs who may take part, and everybody builds the same session from it:
+
+>>> import os
+>>> import numpy as np
+>>> from lrdp.integrity import *
+>>> from lrdp.integrity import registry
+>>> office, operator = new_identity("consortium"), new_identity("operator")
+>>> hospitals = [new_identity(name) for name in ("hospital-a", "hospital-b", "hospital-c")]
+>>> signed = registry.sign(
+...     Registry(
+...         version=1,
+...         first_round=0,
+...         previous=NO_PREVIOUS,
+...         consortium=office.member.signing_key,
+...         members=tuple(one.member for one in hospitals),
+...     ),
+...     office,
+... )
+>>> point = FixedPoint(size=5)
+>>> session = Session(
+...     identifier=os.urandom(HASH_SIZE),
+...     server_key=operator.member.signing_key,
+...     parameters=Parameters(point=point, min_roster=majority(signed)),
+...     registry=signed,
+... )
+
+A round: each hospital brings its noised update in whole numbers, and believes in the sum once all tags prove it.
+
+>>> model = np.zeros(5, MODEL)
+>>> idle = server.start(operator, SketchServer(), session, model)
+>>> clients = {one.name: client.start(one, sketch_client(one, session), session, model) for one in hospitals}
+>>> brought = {
+...     name: Contribution(update=1, values=quantise(np.full(5, 0.5), point).values, nonce=os.urandom(NONCE_SIZE))
+...     for name in clients
+... }
+>>> outcome = run_round(idle, clients, brought)
+>>> outcome.server.model.tolist()
+[0.5, 0.5, 0.5, 0.5, 0.5]
+
+An auditor, or a hospital that was away, follows by the receipt alone:
+
+>>> beginning = genesis(session, model_hash(model))
+>>> position = follow(beginning, RoundReceipt.decode(outcome.receipt.encode()))
+>>> position.round, position.tip == outcome.clients["hospital-a"].position.tip
+(1, True)
+>>> endorse(beginning, outcome.receipt, outcome.receipt.accepts) == outcome.receipt
+True
+
+Where tags do not add up nobody moves on, and what everybody signs about its own tag shows who lied:
+
+>>> gathering, train = server.open_round(outcome.server, tuple(outcome.clients))
+>>> wire = Wire(position)
+>>> begun = {name: client.begin(ready, wire.read_train(wire.train(train))) for name, ready in outcome.clients.items()}
+>>> committed, tagged, tags = {}, {}, []
+>>> for name, ready in begun.items():
+...     committed[name] = client.commit(ready, brought[name].values, os.urandom(NONCE_SIZE), update=2)
+...     gathering = server.enlist(gathering, committed[name].pledge)
+>>> for name, pledged in committed.items():
+...     committed[name], update = client.reveal(pledged, gathering.pledges)
+...     gathering = server.admit(gathering, update)
+>>> published, publish = server.publish(gathering)
+>>> for name, sent in committed.items():
+...     tagged[name], tag = client.answer(sent, publish)
+...     tags.append(tag)
+>>> tags[-1] = client.sign_tag(hospitals[-1], publish.header, tags[-1].value ^ 1)
+>>> for tag in tags:
+...     published = server.collect(published, tag)
+>>> complete = server.all_tags(published)
+>>> words = tuple(depose(each, complete) for each in tagged.values())
+>>> case = blame.Case(
+...     position=position,
+...     header=publish.header,
+...     signature=publish.signature,
+...     aggregate=publish.aggregate,
+...     bare=tuple(word.bare for word in words),
+... )
+>>> judged(FailedRound(case=case, tags=complete.tags, depositions=words)).line
+'hospital-c lied'
 """
 
 from lrdp.integrity import blame, client, server, states

@@ -1,4 +1,10 @@
-"""Members and registries as JSON, for people to read, send and compare."""
+"""Members and registries as JSON, for people to read, send and compare.
+
+>>> from lrdp.integrity import new_identity
+>>> member = new_identity("hospital-a").member
+>>> read_card(json.dumps(card(member))) == member
+True
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from lrdp.integrity.registry import Registry
 from lrdp.integrity.verdicts import Verdict, rejection
 
 MOST_CARD_CHARACTERS = MOST_BYTES
+"""What a card or a registry may have as JSON: longer ones are refused unread."""
 _MOST_MARKS = 16
 _CHARACTERS_A_MARK = 32
 

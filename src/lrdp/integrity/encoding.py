@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 HASH_SIZE = 32
+"""Bytes of a SHA-256."""
 SIGNATURE_SIZE = 64
+"""Bytes of an Ed25519 signature."""
 HASH: Final = fixed(HASH_SIZE)
 """Of the size of a hash, which is that of a key too."""
 SIGNATURE: Final = fixed(SIGNATURE_SIZE)
@@ -129,7 +131,11 @@ def statement(label: bytes, *parts: bytes) -> bytes:
 
 
 def digest(label: bytes, *parts: bytes) -> bytes:
-    """SHA-256 of the parts under a label of their own."""
+    """SHA-256 of the parts under a label of their own.
+
+    >>> digest(b"a/v1", b"b", b"c") == digest(b"a/v1", b"bc")
+    False
+    """
     return hashlib.sha256(statement(label, *parts)).digest()
 
 

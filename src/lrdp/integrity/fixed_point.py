@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 SMALL = np.dtype("<i4")
+"""One client's update in whole numbers, as it is hashed and sent."""
 LARGE = np.dtype("<i8")
 MODEL = np.dtype("<f4")
+"""A model's coordinates, as they are hashed and sent."""
 MOST_MEMBERS = 1 << 16
 
 Whole = NDArray[Any]
+"""Whole numbers, small or large: an update, a masked one, or a sum of them."""
 Model = NDArray[np.float32]
+"""All parameters of a model, in one row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +170,10 @@ class Room:
     """Memory that is used again once nobody refers to what lies in it: fresh memory can cost more than all arithmetic.
 
     Guarantees: a vector stays as it is for as long as anybody holds it or a view of it.
+
+    >>> room = Room()
+    >>> room.vector(1000, SMALL).shape
+    (1000,)
     """
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ from lrdp.errors import InvalidInput
 from lrdp.integrity.encoding import HASH, HASH_SIZE, SIGNATURE, SIGNATURE_SIZE, Encoded, checked_name, sized, statement
 
 KEY_SIZE = 32
+"""Bytes of a key of either kind, public or secret."""
 _CURVE_PRIME = (1 << 255) - 19
 _LARGE_ORDER = (1 << 252) + 27742317777372353535851937790883648493
 _END = b"-----END PRIVATE KEY-----\n"
@@ -37,7 +38,12 @@ _ONE = _one()
 
 
 def verifies(key: bytes, signature: bytes, label: bytes, *parts: bytes) -> bool:
-    """Whether the holder of ``key`` signed these parts under this label."""
+    """Whether the holder of ``key`` signed these parts under this label.
+
+    >>> one = new_identity("hospital-a")
+    >>> verifies(one.member.signing_key, one.sign(b"note/v1", b"text"), b"note/v1", b"text")
+    True
+    """
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, statement(label, *parts))
     except (InvalidSignature, ValueError):

@@ -23,6 +23,7 @@ from lrdp.integrity.fixed_point import Whole
 from lrdp.integrity.verdicts import Verdict, rejection
 
 NONCE_SIZE = 32
+"""Random bytes of a commitment: without them a guess at an update could be compared with it."""
 TAG_SIZE = 16
 NONCE: Final = fixed(NONCE_SIZE)
 TAG_VALUE: Final = whole(TAG_SIZE)

@@ -30,6 +30,7 @@ from lrdp.integrity.keys import Identity, Member, verifies
 from lrdp.integrity.verdicts import Check, Verdict, rejection, require
 
 NO_PREVIOUS = bytes(HASH_SIZE)
+"""What stands for the registry before the first one."""
 _LABEL = b"registry/v1"
 
 

@@ -19,6 +19,7 @@ from lrdp.integrity.encoding import Encoded, part_of
 from lrdp.integrity.verdicts import Verdict, rejection
 
 Roster = tuple[str, ...]
+"""The names whose updates are in a sum."""
 Repeats = Callable[[Roster, Roster], bool]
 """Whether an update that was shown in the second roster may be shown in the first."""
 
@@ -29,7 +30,11 @@ def same_roster(now: Roster, before: Roster) -> bool:
 
 
 def smaller_roster(now: Roster, before: Roster) -> bool:
-    """For whoever chose it: the difference shows everybody the (noised) updates of those who were left out."""
+    """For whoever chose it: the difference shows everybody the (noised) updates of those who were left out.
+
+    >>> smaller_roster(("a", "b"), before=("a", "b", "c")), same_roster(("a", "b"), before=("a", "b", "c"))
+    (True, False)
+    """
     return set(now) <= set(before)
 
 

@@ -18,6 +18,7 @@ from lrdp.integrity.verdicts import Verdict, rejection
 NamedVectors = Mapping[str, Whole]
 
 MOST_STATE_BYTES = 16 << 20
+"""What a saved state may have: a longer one is refused unread."""
 
 
 def seal(body: bytes) -> bytes:

@@ -16,6 +16,7 @@ from lrdp.integrity.registry import Registry, RegistryTitle, read_title, verify_
 from lrdp.integrity.verdicts import Verdict, rejection
 
 FEWEST = 3
+"""The smallest roster: of two, each would read the other's update out of the sum."""
 
 
 def majority(registry: Registry) -> int:

@@ -43,6 +43,7 @@ from lrdp.integrity.verdicts import Verdict, rejection
 
 NamedParts = Mapping[str, Part[bytes, Any]]
 ClientState = Ready | Begun | Committed | Tagged
+"""Where a client may be in a round, in this order."""
 
 
 def _in(name: str, parts: NamedParts) -> NamedParts:

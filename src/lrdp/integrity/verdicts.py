@@ -61,6 +61,7 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.REGISTRY_REFUSED: "the registry is not the pinned one, or its keys or signature do not hold",
     Verdict.VERIFIED: "the model came from the participants' updates alone",
 }
+"""What each says, in words for people."""
 
 Evidence_contra = TypeVar("Evidence_contra", contravariant=True)
 

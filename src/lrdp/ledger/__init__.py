@@ -3,6 +3,84 @@
 A :class:`Ledger` is one file per data set. It checks a :class:`Request` against a :class:`Policy` and the budget,
 writes the charge down, and hands out the :class:`Receipt` that training needs. What it says is folded from its entries
 alone.
+
+A client writes its policy and opens its budget, once:
+
+>>> from dataclasses import replace
+>>> from pathlib import Path
+>>> from tempfile import TemporaryDirectory
+>>> from lrdp.accounting import Budget, Training
+>>> from lrdp.errors import Refused
+>>> from lrdp.ledger import *
+>>> temporary = TemporaryDirectory()
+>>> home = Home(folder=Path(temporary.name))
+>>> training = Training(
+...     dataset_size=5000, batch_size=128, rounds=50, local_steps=10, budget=Budget(epsilon=4.0, delta=1e-6)
+... )
+>>> holder = Holder(client="hospital-a", unit="patient", max_rows_per_unit=1)
+>>> write_draft(home, draft(holder, training, recipe=FIXED_SIZE))
+>>> policy = read_policy(home.policy)
+>>> ledger = open_budget(home)
+>>> promised(policy).rounds, rounds_left(ledger.books, policy)
+(50, 50)
+
+It pays for each request before anything is made for it; what the policy forbids costs nothing:
+
+>>> request = Request(
+...     run="run-1",
+...     round=1,
+...     model=ReceivedModel(digest="0" * 64, size=1000, largest_weight=0.5),
+...     config_digest="1" * 64,
+...     mechanism=policy.mechanism.costliest,
+...     steps=10,
+...     clip_norm=1.0,
+... )
+>>> receipt = ledger.charge(request)
+>>> receipt.redeem()  # training does
+>>> reply = ledger.ready(receipt, b"the noised update")
+>>> ledger.sent(reply)
+>>> try:
+...     ledger.charge(replace(request, round=2, steps=11))
+... except Refused as refused:
+...     refused.refusal is Refusal.STEPS
+True
+
+Anybody can check an export, and that it holds each head that the ledger ever signed:
+
+>>> export = home.folder / "export.txt"
+>>> _ = write_export(ledger, export)
+>>> verified = verify_export(export)
+>>> check_heads(export, verified, [Head.decode(reply.head)])
+>>> summary = summarize(verified.books)
+>>> summary.states[State.SENT], summary.rounds_left, f"{summary.spent.epsilon:.2f}"
+(1, 49, '1.57')
+>>> view = fleet_view(FleetBooks.of([read_report(report_of(ledger.books).signed(SigningKey.read(home.key)))]))
+>>> view.rounds.tolist()
+[49]
+
+What only people may do is signed with the administrator's key, and stays in the books:
+
+>>> lost = ledger.charge(replace(request, round=2))
+>>> administrator = SigningKey.read(home.administrator)
+>>> void(ledger, lost.entry, "the machine lost power before training began", administrator)
+>>> backup = home.folder / "backup.db"
+>>> ledger.back_up(backup)
+>>> later = ledger.charge(replace(request, round=3))
+>>> with Ledger.open(backup, policy=policy, key=SigningKey.read(home.key)) as restored:
+...     adopt_head(restored, ledger.head(), administrator).steps  # charged once more, at the worst case
+10
+>>> _ = home.policy.write_text(policy.text.replace("epsilon = 4.0", "epsilon = 6.0", 1))
+>>> ledger.close()
+>>> with home.open() as ledger:
+...     raise_budget(ledger, "the study goes on for a year", administrator).epsilon
+6.0
+>>> known = verified.books.client_key
+>>> new_key = replace_key(home)  # by rotate_key, with both keys on disk before
+>>> check_key_known(verify_export(home.ledger), known)
+>>> with home.open() as ledger:
+...     rotate_key(ledger, new_key, SigningKey.generate())
+...     end_participation(ledger, "the study is over", administrator)
+>>> temporary.cleanup()
 """
 
 from lrdp.ledger.administration import adopt_head, end_participation, raise_budget, rotate_key, void

@@ -195,14 +195,22 @@ def _whose(request: Request) -> str:
 
 
 def unsigned_raise(opened: Budget, policy: Budget) -> str:
-    """What to do about a policy that states more than was opened: the file alone raises nothing."""
+    """What to do about a policy that states more than was opened: the file alone raises nothing.
+
+    >>> unsigned_raise(Budget(epsilon=4, delta=1e-6), Budget(epsilon=8, delta=1e-6))
+    '; the 8.0 that the policy states counts once `lrdp ledger raise` has signed it'
+    """
     if not policy.epsilon > opened.epsilon:
         return ""
     return f"; the {policy.epsilon} that the policy states counts once `lrdp ledger raise` has signed it"
 
 
 def tighter(opened: Budget, policy: Budget) -> Budget:
-    """The budget that was opened, or less if the policy now says so; never more."""
+    """The budget that was opened, or less if the policy now says so; never more.
+
+    >>> tighter(Budget(epsilon=4, delta=1e-6), Budget(epsilon=8, delta=1e-6)).epsilon
+    4.0
+    """
     return Budget(epsilon=min(opened.epsilon, policy.epsilon), delta=opened.delta)
 
 

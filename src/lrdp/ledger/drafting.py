@@ -187,5 +187,9 @@ _ACCOUNTANTS: Final = {BudgetCounting.RENYI: RenyiAccountant, BudgetCounting.RES
 
 
 def peers_lines(peers: PeersRule) -> str:
-    """The policy's table of peers, every line explained."""
+    """The policy's table of peers, every line explained.
+
+    >>> [line for line in peers_lines(PeersRule(min_roster=4)).splitlines() if line.startswith("min_roster")]
+    ['min_roster = 4']
+    """
     return _PEERS.format(peers=peers, server_keys=", ".join(f'"{key}"' for key in peers.server_keys))

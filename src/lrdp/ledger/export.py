@@ -53,6 +53,21 @@ def write_export(ledger: Ledger, path: Path) -> Head:
 def verify_export(path: Path) -> VerifiedBooks:
     """Check every entry of a ledger or of an export, without keys and without a policy.
 
+    >>> from tempfile import TemporaryDirectory
+    >>> from lrdp.accounting import Budget, Training
+    >>> from lrdp.ledger import Holder, Home, open_budget, write_policy
+    >>> plan = Training(
+    ...     dataset_size=5000, batch_size=128, rounds=50, local_steps=10, budget=Budget(epsilon=4.0, delta=1e-6)
+    ... )
+    >>> with TemporaryDirectory() as folder:
+    ...     home, export = Home(folder=Path(folder)), Path(folder) / "export.txt"
+    ...     write_policy(home, Holder(client="hospital-a", unit="patient", max_rows_per_unit=1), plan)
+    ...     with open_budget(home) as ledger:
+    ...         signed = write_export(ledger, export)
+    ...     verified = verify_export(export)
+    >>> verified.books.opened.client, verified.head == signed
+    ('hospital-a', True)
+
     Raises:
         LedgerDamaged: naming the first entry that is not as it was written, or what is wrong with the head.
         InvalidInput: for a file that is neither.

@@ -18,7 +18,8 @@ from lrdp.ledger.key_files import SigningKey, is_signed
 _LABEL: Final = "lrdp-head-1"
 MOST_ROTATIONS: Final = 32
 _SUCCESSOR: Final = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
-LONGEST_HEAD: Final = 16_384  # a head of 2^63 entries is shorter
+LONGEST_HEAD: Final = 16_384
+"""Characters of an encoded head: one of 2^63 entries is shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)

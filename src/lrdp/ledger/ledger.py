@@ -44,14 +44,16 @@ class Ledger:
 
     >>> from tempfile import TemporaryDirectory
     >>> from lrdp.accounting import Budget, Training
-    >>> from lrdp.ledger import Holder, Home, ReceivedModel, open_budget, write_policy
+    >>> from lrdp.ledger import Holder, Home, ReceivedModel, open_budget, read_policy, write_policy
     >>> plan = Training(
     ...     dataset_size=5000, batch_size=128, rounds=50, local_steps=10, budget=Budget(epsilon=4.0, delta=1e-6)
     ... )
     >>> with TemporaryDirectory() as folder:
     ...     home = Home(folder=Path(folder))
     ...     write_policy(home, Holder(client="hospital-a", unit="patient", max_rows_per_unit=1), plan)
-    ...     with open_budget(home, plan_rounds=50) as ledger:
+    ...     open_budget(home, plan_rounds=50).close()
+    ...     key, policy = SigningKey.read(home.key), read_policy(home.policy)
+    ...     with Ledger.open(home.ledger, policy=policy, key=key) as ledger:
     ...         request = Request(
     ...             run="run-1",
     ...             round=1,

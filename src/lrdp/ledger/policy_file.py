@@ -61,6 +61,16 @@ def read_policy(path: Path) -> Policy:
 def parse_policy(text: str, source: str) -> Policy:
     """The policy that a text states.
 
+    >>> from lrdp.accounting import Budget, Training
+    >>> from lrdp.ledger import FIXED_SIZE, draft
+    >>> training = Training(
+    ...     dataset_size=5000, batch_size=128, rounds=50, local_steps=10, budget=Budget(epsilon=4.0, delta=1e-6)
+    ... )
+    >>> holder = Holder(client="hospital-a", unit="patient", max_rows_per_unit=1)
+    >>> policy = parse_policy(draft(holder, training, recipe=FIXED_SIZE).text(), source="policy.toml")
+    >>> policy.mechanism.costliest.batch_size, policy.where("budget.epsilon")
+    (128, 'policy.toml line 14')
+
     Raises:
         InvalidInput: naming the line, for anything unknown, missing, of another type or outside its limits.
     """

@@ -35,6 +35,12 @@ class Receipt:
     """A durable charge of ``steps`` steps of ``mechanism``: entry ``entry`` of the ledger, for one request.
 
     ``by_unit`` says that it was charged for units: what is trained on it has one record for each.
+
+    >>> from lrdp.accounting import FixedSizeGaussian
+    >>> step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.2)
+    >>> Receipt(mechanism=step, steps=1, clip_norm=1.0, request_key="", entry=1)
+    Traceback (most recent call last):
+    lrdp.errors.ReceiptRefused: a Receipt comes from Ledger.charge alone: one made by hand has paid for nothing.
     """
 
     mechanism: Mechanism

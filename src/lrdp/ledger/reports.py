@@ -20,6 +20,7 @@ from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.texts import LONGEST_LINE, decode_float, decode_history, encode_float, encode_history
 
 REPORT_LABEL: Final = "lrdp-report-1"
+"""How a report begins, with its version: by it a file is known to be one."""
 _MOST_STEPS: Final = 1 << 40
 
 

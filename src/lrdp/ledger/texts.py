@@ -62,7 +62,12 @@ _NUMBERS: Final[dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]]] =
 
 
 def encode_mechanism(mechanism: Mechanism) -> str:
-    """As in ``fixed-size batch_size=128 dataset_size=5000 noise_multiplier=0x1.3333333333333p+0``."""
+    """As in ``fixed-size batch_size=128 dataset_size=5000 noise_multiplier=0x1.3333333333333p+0``.
+
+    >>> from lrdp.accounting import Gaussian
+    >>> encode_mechanism(Gaussian(noise_multiplier=1.2))
+    'gaussian noise_multiplier=0x1.3333333333333p+0'
+    """
     if MECHANISMS.get(mechanism.name) is not type(mechanism):
         raise InvalidInput(
             f"mechanism must be one of {', '.join(MECHANISMS)}, got {type(mechanism).__name__}: the ledger could not "

@@ -8,12 +8,16 @@ from typing import Any, Final
 from lrdp.errors import InvalidInput
 
 MOST_TOML_CHARACTERS: Final = 1 << 16
+"""What a policy or another settings file may have."""
 _LONGEST_LINE: Final = 4096
 _MOST_DOTS: Final = 32
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
-    """The tables of a text.
+    r"""The tables of a text.
+
+    >>> read_toml("[budget]\nepsilon = 8.0", source="policy.toml")
+    {'budget': {'epsilon': 8.0}}
 
     Raises:
         InvalidInput: naming ``source``, for what is not TOML, or is too large or too deep to be somebody's rules.

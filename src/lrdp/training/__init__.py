@@ -2,6 +2,61 @@
 
 A *task* says what to train on what; the ledger's *receipt* says how private, and that it is paid for. The *engine*
 takes the sum of clipped per-example gradients in one backward pass; nothing of size examples × parameters is ever held.
+
+A task is what people write anyway, and it says how it was understood:
+
+>>> from dataclasses import replace
+>>> from pathlib import Path
+>>> from tempfile import TemporaryDirectory
+>>> import torch
+>>> from lrdp.accounting import Budget
+>>> from lrdp.accounting import Training as Plan
+>>> from lrdp.ledger import Holder, Home, ReceivedModel, Request, open_budget, write_policy
+>>> from lrdp.training import *
+>>> task = Task(
+...     model=torch.nn.Linear(4, 3),
+...     dataset=TensorRecords(torch.rand(50, 4), torch.arange(50) % 3),
+...     loss=torch.nn.functional.cross_entropy,
+...     constants=PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=0.5)),
+... )
+>>> understood(task)[0]
+"The loss is torch's cross_entropy of each example by itself, never of a batch."
+>>> check(task.model).trainable, public_records(task)[0].shape[1:]
+(True, torch.Size([4]))
+
+A client opens its budget, and has the task checked before anything is charged, once for all rounds:
+
+>>> temporary = TemporaryDirectory()
+>>> home = Home(folder=Path(temporary.name))
+>>> plan = Plan(dataset_size=40, batch_size=8, rounds=5, local_steps=3, budget=Budget(epsilon=8.0, delta=1e-4))
+>>> write_policy(home, Holder(client="hospital-a", unit="patient", max_rows_per_unit=1), plan)
+>>> ledger = open_budget(home)
+>>> step = ledger.policy.mechanism.costliest
+>>> check_dataset(task.dataset)
+>>> check_room(step, len(task.dataset))
+>>> task = replace(task, checked=check_gradients(step, task))
+>>> memory_plan(step, task).micro_batch
+8
+>>> with prepared(step, task) as ready:  # what an update does first
+...     ready.checked.alone
+''
+
+It pays, and only then is anything drawn:
+
+>>> request = Request(
+...     run="run-1",
+...     round=1,
+...     model=ReceivedModel(digest="0" * 64, size=60, largest_weight=0.5),
+...     config_digest="1" * 64,
+...     mechanism=step,
+...     steps=3,
+...     clip_norm=1.0,
+... )
+>>> update = private_update(ledger.charge(request), task)
+>>> update.steps, {name: tuple(change.shape) for name, change in update.delta.items()}
+(3, {'weight': (3, 4), 'bias': (3,)})
+>>> ledger.close()
+>>> temporary.cleanup()
 """
 
 from lrdp.training.checked import CheckedGradients

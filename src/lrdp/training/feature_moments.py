@@ -32,6 +32,20 @@ class FeatureMoments(nn.Module):
     Args:
         reach: public: how long a record's features may be. Longer ones count as if they were about that long.
         clip_norm: what the policy clips to. A record within reach is not shortened.
+
+    >>> from lrdp.accounting import TruncatedPoissonGaussian
+    >>> from lrdp.training import TensorRecords, unaccounted_private_update
+    >>> moments = FeatureMoments(8, reach=1.0, clip_norm=1.0)
+    >>> task = moments_task(moments, TensorRecords(torch.rand(90, 8) / 3, torch.arange(90) % 2), clip_norm=1.0)
+    >>> isinstance(task.loss, FeatureSum)
+    True
+    >>> step = TruncatedPoissonGaussian(dataset_size=100, batch_size=20, cap=30, noise_multiplier=1.0)
+    >>> found = unaccounted_private_update(step, 1, task)  # a client: private_update(receipt, task)
+    >>> moments.load_state_dict({"total.weight": moments.total.weight + found.delta["total.weight"]})
+    <All keys matched successfully>
+    >>> frozen = moments.centred()
+    >>> isinstance(frozen, Standardised), frozen(torch.rand(2, 8)).shape
+    (True, torch.Size([2, 8]))
     """
 
     def __init__(self, width: int, *, reach: float, clip_norm: float) -> None:

@@ -72,6 +72,15 @@ def cached_features(
 
     It is made again for another backbone, a ``compute`` of another name, another form or number of records, or where
     one of a few records that are looked at has changed. In evaluation mode, without chance, in passes of one shape.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from lrdp.training import TensorRecords
+    >>> records = TensorRecords(torch.rand(50, 6), torch.arange(50) % 3)
+    >>> with TemporaryDirectory() as folder:
+    ...     features = cached_features(nn.Linear(6, 4), records, Path(folder))
+    ...     values, label = features[7]
+    >>> len(features), tuple(values.shape), int(label)
+    (50, (4,), 1)
     """
     check_dataset(dataset)
     limits.whole("rows", rows, 1, "a pass has at least one row")

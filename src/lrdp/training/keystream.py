@@ -23,6 +23,9 @@ class Keystream:
 
     Guarantees: no seed of torch, numpy or python reaches it; a forked child draws its own key; it cannot be copied,
     pickled or written into a checkpoint, so no draw comes twice.
+
+    >>> Keystream.from_system().words(3).shape
+    (3,)
     """
 
     _forks: ClassVar[int] = 0  # between the first process and this one: no number comes twice in a line of descent

@@ -161,6 +161,10 @@ def keep_freed_blocks() -> bool:
 
     Without it the system takes large blocks back and hands them out again page by page, each time filled with zeros.
     Says whether it was possible.
+
+    >>> possible = return_large_blocks(), keep_freed_blocks()  # what was said last counts
+    >>> set(possible) <= {True, False}
+    True
     """
     return _mallopt({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: _MANY})
 

@@ -153,7 +153,11 @@ class Adam:
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Adam):
-    """Adam with ``weight_decay`` taken from the weights themselves."""
+    """Adam with ``weight_decay`` taken from the weights themselves.
+
+    >>> AdamW(lr=1e-3, weight_decay=0.01).decoupled
+    True
+    """
 
     decoupled: bool = field(default=True, init=False)
 

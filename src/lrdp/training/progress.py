@@ -24,12 +24,20 @@ ObserveStep = Callable[[StepDone], None]
 
 
 def silence(_: object) -> None:
-    """Observe nothing."""
+    """Observe nothing.
+
+    >>> silence(StepDone(step=1, steps=30, seconds=0.2))
+    """
 
 
 @contextmanager
 def progress_bar(console: Console | None = None) -> Iterator[ObserveStep]:
-    """A bar on stderr with the time left."""
+    """A bar on stderr with the time left.
+
+    >>> from io import StringIO
+    >>> with progress_bar(Console(file=StringIO())) as observe:
+    ...     observe(StepDone(step=1, steps=30, seconds=0.2))
+    """
     columns = (
         TextColumn("private steps"),
         BarColumn(),

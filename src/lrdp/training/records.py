@@ -64,7 +64,12 @@ class TensorRecords:
 
 
 def check_dataset(dataset: Dataset) -> None:
-    """Refuse what is not a non-empty map-style data set, before anything is drawn."""
+    """Refuse what is not a non-empty map-style data set, before anything is drawn.
+
+    >>> check_dataset([])
+    Traceback (most recent call last):
+    lrdp.errors.InvalidInput: dataset must hold at least one record, got 0: there is nothing to train on.
+    """
     kind = type(dataset).__name__
     if isinstance(dataset, Mapping):
         raise InvalidInput(

@@ -132,6 +132,12 @@ def check_room(mechanism: Mechanism, records: int, per_unit: int = 1) -> None:
     Guarantees: every neighbour of a data set that passes is within the mechanism's domain, so that its bound holds for
     both and no refusal can tell them apart. A domain has no gaps: the largest unit stands for all smaller ones. It is
     for whoever sets a client up, before a server can see anything, and never for a reply.
+
+    >>> step = FixedSizeGaussian(dataset_size=40, batch_size=8, noise_multiplier=1.0)
+    >>> check_room(step, 41)
+    >>> check_room(step, 40)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    lrdp.errors.InvalidInput: the data set has 40 records, and with 39 it would be refused, ...
     """
     unit = "one record" if per_unit == 1 else f"one unit of {per_unit} records"
     for neighbour in (records - per_unit, records + per_unit):
@@ -152,7 +158,11 @@ def rows_of(mechanism: SizedGaussian) -> int:
 
 
 def placed(records: NDArray[np.int64], slots: int, stream: Keystream) -> NDArray[np.int64]:
-    """The records in slots of their own, every way to place them equally likely."""
+    """The records in slots of their own, every way to place them equally likely.
+
+    >>> sorted(placed(np.array([3, 7]), 4, Keystream.from_system()).tolist())
+    [-1, -1, 3, 7]
+    """
     found = np.full(slots, EMPTY, dtype=np.int64)
     found[: len(records)] = records
     keys = stream.words(slots)
@@ -162,7 +172,11 @@ def placed(records: NDArray[np.int64], slots: int, stream: Keystream) -> NDArray
 
 
 def uniform_subset(population: int, size: int, stream: Keystream) -> NDArray[np.int64]:
-    """``size`` distinct numbers below ``population``, every subset equally likely, in O(size)."""
+    """``size`` distinct numbers below ``population``, every subset equally likely, in O(size).
+
+    >>> len(set(uniform_subset(1000, 12, Keystream.from_system()).tolist()))
+    12
+    """
     if 2 * size > population:
         left_out = np.ones(population, dtype=np.bool_)
         left_out[uniform_subset(population, population - size, stream)] = False

@@ -37,7 +37,11 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """The same rate in every step."""
+    """The same rate in every step.
+
+    >>> Constant(rate=0.5).at(250)
+    0.5
+    """
 
     rate: float
 

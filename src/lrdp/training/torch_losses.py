@@ -122,7 +122,11 @@ class OutputLoss(ExampleLoss):
 
 
 def as_loss(given: Any) -> ExampleLoss:
-    """What a user calls a loss: ``loss(model, batch)``, one of torch's, or one that says itself what it is."""
+    """What a user calls a loss: ``loss(model, batch)``, one of torch's, or one that says itself what it is.
+
+    >>> as_loss(nn.MSELoss()).words
+    "torch's MSELoss of each example by itself, never of a batch"
+    """
     if isinstance(given, ExampleLoss):
         return given
     if isinstance(given, type) and issubclass(given, nn.Module):

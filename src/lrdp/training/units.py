@@ -132,7 +132,12 @@ class PerUnit(ExampleLoss):
 
 
 def is_by_unit(dataset: Dataset) -> bool:
-    """Whether a record of it is a unit with all its rows."""
+    """Whether a record of it is a unit with all its rows.
+
+    >>> rows = [(torch.ones(2), 0), (torch.ones(2), 1), (torch.ones(2), 1)]
+    >>> is_by_unit(rows), is_by_unit(GroupedByUnit(rows, units=["a", "b", "b"], most_rows=2))
+    (False, True)
+    """
     return isinstance(dataset.dataset if isinstance(dataset, CheckedRecords) else dataset, GroupedByUnit)
 
 

@@ -4,6 +4,9 @@ Sampler, noise and accountant read the same value, so they cannot disagree. ``no
 deviation of the noise on the *sum* of clipped gradients, over the clip norm. Each mechanism knows the pair that
 dominates it under each adjacency, or refuses with the reason; its numbers, as the ledger writes them; and which steps a
 policy that states it admits. A new one is a file and a line of ``MECHANISMS``. Proofs: docs/accounting.md.
+
+>>> MECHANISMS["gaussian"](noise_multiplier=2.0)
+Gaussian(noise_multiplier=2.0)
 """
 
 from typing import Final

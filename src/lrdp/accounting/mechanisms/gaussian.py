@@ -15,6 +15,11 @@ class Gaussian(Mechanism):
     """The whole data set in every step, whatever its size: the plain Gaussian mechanism.
 
     It says what a step costs, not in how many rows it is computed: to train, take :class:`FullBatchGaussian`.
+
+    >>> from lrdp.accounting import Adjacency, PldAccountant
+    >>> spent = PldAccountant(adjacency=Adjacency.ADD_REMOVE).epsilon({Gaussian(noise_multiplier=5.0): 1}, delta=1e-5)
+    >>> f"{spent.epsilon:.3f}"
+    '0.726'
     """
 
     name: ClassVar[str] = "gaussian"

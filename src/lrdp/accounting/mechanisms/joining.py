@@ -20,6 +20,12 @@ def costliest_of(steps: Iterable[Mechanism]) -> Mechanism:
     does: a record that enters always moves the sum by two clip norms. Where some step reads the whole data set it is
     the plain Gaussian with half the noise.
 
+    >>> from lrdp.accounting import TruncatedPoissonGaussian
+    >>> quiet = FixedSizeGaussian(dataset_size=5000, batch_size=64, noise_multiplier=4.0)
+    >>> drawn = TruncatedPoissonGaussian(dataset_size=5000, batch_size=96, cap=128, noise_multiplier=2.0)
+    >>> costliest_of([quiet, drawn])
+    FixedSizeGaussian(noise_multiplier=2.0, dataset_size=5000, batch_size=96)
+
     Raises:
         Unsupported: where no such step is proved for one of them.
     """

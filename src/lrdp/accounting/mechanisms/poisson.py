@@ -15,6 +15,9 @@ from lrdp.accounting.pairs import DominatingPair, GaussianMixturePair
 class PoissonGaussian(SampledGaussian):
     """Each record drawn on its own with probability q: the baseline, whose batches have no fixed size.
 
+    >>> PoissonGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.0).rows is None
+    True
+
     Guarantees: hold for every data set when records are drawn with probability ``batch_size / dataset_size``.
     """
 

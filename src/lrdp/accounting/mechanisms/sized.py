@@ -15,6 +15,10 @@ class PublicSizes(NamedTuple):
     """What a plan gives to every kind: a bound on the number of records, and the rows of a step.
 
     Without ``rows`` a step has as many as serve it best, and is computed in passes.
+
+    >>> from lrdp.accounting import TruncatedPoissonGaussian
+    >>> TruncatedPoissonGaussian.drawing(96, PublicSizes(dataset_size=5000, rows=128)).cap
+    128
     """
 
     dataset_size: int

@@ -27,6 +27,13 @@ class TruncatedPoissonGaussian(SampledGaussian):
     Memory is as constant as with fixed size, and the noise on the mean about half. ``batch_size`` is the expected size,
     and the public normaliser.
 
+    >>> from lrdp.accounting import FixedSizeGaussian
+    >>> step = TruncatedPoissonGaussian(dataset_size=5000, batch_size=96, cap=128, noise_multiplier=1.363)
+    >>> step.rows, FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.363).rows
+    (128, 128)
+    >>> f"{step.noise_on_mean:.4f}", step.scope
+    ('0.0142', 'data sets of at most 5000 records')
+
     Guarantees: hold for every data set of *at most* ``dataset_size`` records, the larger neighbour counted, when
     records are drawn with probability ``batch_size / dataset_size``: more records would be cut more often.
     """

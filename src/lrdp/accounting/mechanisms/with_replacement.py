@@ -22,6 +22,9 @@ _LEAST_LOG_WEIGHT = -50.0  # rarer than 2e-22: far below the rounding that a los
 class FixedSizeWithReplacementGaussian(SampledGaussian):
     """``batch_size`` independent uniform draws: a record may be drawn several times.
 
+    >>> FixedSizeWithReplacementGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.0).rows
+    128
+
     Guarantees: hold for every data set of *at least* ``dataset_size`` records, the larger neighbour counted.
     """
 

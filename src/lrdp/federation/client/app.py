@@ -92,6 +92,20 @@ def private_client_app(  # noqa: PLR0913 — what an editor shows of the front d
         policy: where the client's policy.toml lies, next to its ledger and keys; settings of the node are filled in, as
             in ``"clients/{partition-id}/policy.toml"``. Without it, the node's own setting ``policy`` is used. It never
             comes from the server's run configuration.
+
+    >>> import torch
+    >>> from lrdp.training import Sgd, TensorRecords
+    >>> app = private_client_app(
+    ...     policy="clients/{partition-id}/policy.toml",
+    ...     model=lambda: nn.Linear(4, 2),
+    ...     dataset=lambda settings: TensorRecords(torch.rand(50, 4), torch.arange(50) % 2),
+    ...     loss=nn.functional.cross_entropy,
+    ...     optimiser=Sgd(lr=0.5),
+    ... )
+    >>> isinstance(app, ClientApp), policy_path("clients/{partition-id}/policy.toml", {"partition-id": 3}).parts[-2:]
+    (True, ('3', 'policy.toml'))
+
+    A whole federation of such apps is in the example of :class:`lrdp.federation.VerifiedAverage`.
     """
     if optimiser is not None and optimizer is not None:
         raise InvalidInput("optimiser and optimizer are the same: give one of them; nothing was started.")

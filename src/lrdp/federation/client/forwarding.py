@@ -35,6 +35,16 @@ def guarded_client_app(socket: str | None = None) -> ClientApp:
         socket: where the guard listens; without it, the node's own setting ``guard`` is used.
 
     Guarantees: what the guard refuses, this app cannot get. See docs/guard.md for the users and folders it takes.
+
+    >>> from flwr.app import Message
+    >>> from lrdp.federation import InProcessGrid, Node
+    >>> from lrdp.federation.wire.flower import from_message, to_records
+    >>> from lrdp.federation.wire.questions import read_message
+    >>> grid = InProcessGrid({2: Node(guarded_client_app("/run/no-guard-is-here.sock"))})
+    >>> question = Message(to_records(Frame(b"any")), dst_node_id=2, message_type="train")
+    >>> (reply,) = grid.send_and_receive([question])
+    >>> read_message(from_message(reply)).code
+    'no-guard'
     """
 
     def handle(given: Frame, context: Context) -> Frame:

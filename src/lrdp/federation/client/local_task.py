@@ -56,6 +56,16 @@ class LocalTask:
     three or more public records, for a model that does not take made-up ones. ``units`` says whose each row of the data
     set is, as in ``lambda rows: rows.patients``, where the policy clips units. ``clipping`` and ``normaliser`` are
     public constants of every step; a server may order another normaliser.
+
+    >>> import torch
+    >>> from lrdp.training import TensorRecords
+    >>> task = LocalTask(
+    ...     model=lambda: nn.Linear(4, 2),
+    ...     dataset=lambda settings: TensorRecords(torch.rand(50, 4), torch.arange(50) % 2),
+    ...     loss=nn.functional.cross_entropy,
+    ... )
+    >>> task.constants(clip_norm=1.0).optimiser.lr
+    0.1
     """
 
     model: Callable[[], nn.Module]

@@ -35,7 +35,11 @@ _NO_TASK: Final = '# [task]\n# module = "package.module:name"'
 
 @dataclass(frozen=True, kw_only=True)
 class Consortium:
-    """The folders of a server and its clients."""
+    """The folders of a server and its clients.
+
+    >>> Consortium(folder=Path("pilot")).server_folder.as_posix()
+    'pilot/server'
+    """
 
     folder: Path
 
@@ -73,6 +77,9 @@ class CommonRules:
 
     Unlike with `lrdp found`, batches are of fixed size unless ``recipe`` says otherwise: a simulation may then order
     any step that the policies allow.
+
+    >>> CommonRules(unit="patient", scheme=Scheme.EXACT).recipe.kind.__name__
+    'FixedSizeGaussian'
     """
 
     unit: str = "record"
@@ -95,6 +102,15 @@ def found(
 
     Every policy pins registry, server and a least roster, which is a majority of the registry unless given. ``task``
     is what a guard trains, as in ``"package.module:name"``.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from lrdp.accounting import Budget
+    >>> budget = Budget(epsilon=8.0, delta=1e-4)
+    >>> training = Training(dataset_size=40, batch_size=8, rounds=2, local_steps=1, budget=budget)
+    >>> with TemporaryDirectory() as folder:
+    ...     ours = found(Path(folder) / "consortium", dict.fromkeys(["a", "b", "c"], training))
+    ...     ours.names(), ours.client("a").policy().peers.min_roster, len(ours.registry().members)
+    (['a', 'b', 'c'], 3, 3)
     """
     consortium = Consortium(folder=folder)
     identities = {name: new_identity(name) for name in trainings}

@@ -27,7 +27,11 @@ def _unchanged(message: Message) -> Message | None:
 
 @dataclass
 class Node:
-    """A client app with its node's settings. ``present`` may change between rounds."""
+    """A client app with its node's settings. ``present`` may change between rounds.
+
+    >>> Node(ClientApp(), {"partition-id": 0}).present
+    True
+    """
 
     app: ClientApp
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -35,7 +39,12 @@ class Node:
 
 
 class InProcessGrid(Grid):
-    """``before`` and ``after`` see each message on its way out and back: they may change it, or lose it (None)."""
+    """``before`` and ``after`` see each message on its way out and back: they may change it, or lose it (None).
+
+    >>> grid = InProcessGrid({2: Node(ClientApp()), 3: Node(ClientApp(), present=False)})
+    >>> grid.get_node_ids()
+    [2]
+    """
 
     def __init__(self, nodes: Mapping[int, Node], *, before: Alter = _unchanged, after: Alter = _unchanged) -> None:
         self.nodes, self._before, self._after = nodes, before, after

@@ -43,7 +43,25 @@ _POLL_SECONDS: Final = 0.2
 
 
 class BufferedAverage:
-    """``buffer`` updates make a step; how stale each was is in the reports, of which ``observers`` are told."""
+    """``buffer`` updates make a step; how stale each was is in the reports, of which ``observers`` are told.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from lrdp.accounting import Budget, Training
+    >>> from lrdp.federation import ExactRounds, found
+    >>> training = Training(
+    ...     dataset_size=40, batch_size=8, rounds=2, local_steps=1, budget=Budget(epsilon=8.0, delta=1e-4)
+    ... )
+    >>> with TemporaryDirectory() as folder:
+    ...     ours = found(Path(folder) / "consortium", dict.fromkeys("abcde", training))
+    ...     own = {"identity": ours.server_identity(), "registry": ours.registry(), "folder": ours.server_folder}
+    >>> strategy = BufferedAverage(Terms(**own), print, buffer=3)
+    >>> BufferedAverage(Terms(scheme=ExactRounds(), **own), buffer=3)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    lrdp.errors.Unsupported: BufferedAverage has no ExactRounds: ...
+
+    It is started as :class:`VerifiedAverage` is, which has a whole federation for an example.
+    """
 
     def __init__(self, terms: Terms, *observers: ObserveRound, buffer: int, **options: Any) -> None:
         refuse_options("BufferedAverage", options)

@@ -20,6 +20,10 @@ class RoundReport:
     """One attempt at a round. ``model`` counts the verified rounds before it; ``staleness`` is by participant.
 
     ``metrics`` are those of the server's evaluation of the model after it, on public data.
+
+    >>> report = RoundReport(model=2, participants=("a", "b", "c"), declined={"d": "budget"}, verified=True)
+    >>> report.line
+    'round 3 · 3 took part · declined: d (budget) · verified'
     """
 
     model: int

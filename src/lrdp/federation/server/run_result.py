@@ -34,6 +34,9 @@ class RunResult(Result):
 
     ``average`` is that of the last verified models, where the terms ask for one; ``arrays`` are the last one's.
     ``best`` is the file of the verified model that ``evaluate_fn`` gave the best score, where it gave any.
+
+    >>> RunResult(reason="no more clients came").reason
+    'no more clients came'
     """
 
     reason: str = ""

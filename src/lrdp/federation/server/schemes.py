@@ -67,7 +67,11 @@ class RoundScheme(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SketchRounds:
-    """The server sees each noised update; masked tags prove the sum. One exchange, and no limit to a model's size."""
+    """The server sees each noised update; masked tags prove the sum. One exchange, and no limit to a model's size.
+
+    >>> SketchRounds().masks, SketchRounds().half.method.value
+    (False, 'sketch')
+    """
 
     half: ClassVar[ServerScheme] = SketchServer()
     masks: ClassVar[bool] = False
@@ -107,6 +111,10 @@ class ExactRounds:
     ``largest_roster`` is the most that ``Terms.choose`` will ever choose, all of the registry unless given: the size is
     checked for that many when the session is opened, and a round of more is an error. It takes one more exchange;
     whoever leaves ends the attempt for all.
+
+    >>> ExactRounds(largest_roster=12).require_roster(FixedPoint(size=1000), 13)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    lrdp.errors.InvalidInput: Terms.choose picked 13 participants for a round, and ExactRounds(largest_roster=12) ...
     """
 
     largest_roster: int | None = None

@@ -63,6 +63,29 @@ class VerifiedAverage(Strategy):
     ``observers`` are told of each attempt when it is over: `lrdp.federation.server.observers` has some for dashboards.
     ``settle`` is what is done with the updates of a round. Flower's ``options`` for other strategies are refused, each
     with its reason or what to use instead.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import torch
+    >>> from lrdp.accounting import Budget, Training
+    >>> from lrdp.federation import InProcessGrid, Node, found, private_client_app
+    >>> from lrdp.training import TensorRecords
+    >>> budget, hospitals, reports = Budget(epsilon=8.0, delta=1e-4), ["a", "b", "c"], []
+    >>> training = Training(dataset_size=40, batch_size=8, rounds=2, local_steps=1, budget=budget)
+    >>> with TemporaryDirectory() as folder:
+    ...     ours = found(Path(folder) / "consortium", dict.fromkeys(hospitals, training))
+    ...     app = private_client_app(
+    ...         policy=folder + "/consortium/clients/{name}/policy.toml",
+    ...         model=lambda: torch.nn.Linear(4, 2),
+    ...         dataset=lambda settings: TensorRecords(torch.rand(50, 4), torch.arange(50) % 2),
+    ...         loss=torch.nn.functional.cross_entropy,
+    ...     )
+    ...     grid = InProcessGrid({2 + place: Node(app, {"name": name}) for place, name in enumerate(hospitals)})
+    ...     terms = Terms(identity=ours.server_identity(), registry=ours.registry(), folder=ours.server_folder)
+    ...     result = VerifiedAverage(terms, reports.append).start(
+    ...         grid, ArrayRecord(torch.nn.Linear(4, 2).state_dict()), num_rounds=1
+    ...     )
+    >>> reports[0].verified, reports[0].participants, list(result.arrays)
+    (True, ('a', 'b', 'c'), ['weight', 'bias'])
     """
 
     def __init__(self, terms: Terms, *observers: ObserveRound, settle: Settle = settled, **options: Any) -> None:

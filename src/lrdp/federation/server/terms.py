@@ -43,7 +43,11 @@ Choose = Callable[[int, Sequence[str]], Sequence[str]]
 
 
 def everybody(_round: int, names: Sequence[str]) -> Sequence[str]:
-    """Full participation."""
+    """Full participation.
+
+    >>> everybody(3, ["a", "b"])
+    ['a', 'b']
+    """
     return names
 
 
@@ -73,6 +77,18 @@ class Terms:
     ``average`` of the last models is written beside them when a run ends, and those that it is made of are kept.
     ``scheme`` is what the server sees of updates: each (``SketchRounds``), or their sum alone (``ExactRounds``, for
     small models); clients whose policies want the other decline as ``scheme``.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from lrdp.accounting import Budget, Training
+    >>> from lrdp.federation import ExactRounds, found
+    >>> budget = Budget(epsilon=8.0, delta=1e-4)
+    >>> training = Training(dataset_size=40, batch_size=8, rounds=2, local_steps=1, budget=budget)
+    >>> with TemporaryDirectory() as folder:
+    ...     ours = found(Path(folder) / "consortium", dict.fromkeys("abcdefg", training))
+    ...     own = {"identity": ours.server_identity(), "registry": ours.registry(), "folder": ours.server_folder}
+    >>> terms = Terms(order=Order(steps=1, learning_rate=0.5), scheme=ExactRounds(largest_roster=5), **own)
+    >>> terms.least, str(terms.order)
+    (4, 'steps=1, learning_rate=0.5')
     """
 
     identity: Identity

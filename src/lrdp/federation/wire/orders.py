@@ -25,6 +25,9 @@ class Order:
 
     ``renewal`` asks for another update in the same round, noised and charged again: the one before was shown in a sum
     that was never proved. Every client divides its noised sums by ``normaliser``, in place of its own batch size.
+
+    >>> str(Order(steps=10).with_config({"lr": 0.5}))
+    'steps=10, learning_rate=0.5'
     """
 
     steps: int | None = None
