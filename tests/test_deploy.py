@@ -12,7 +12,7 @@ import sys
 import tempfile
 import tomllib
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import kubernetes_validate
 import numpy as np
@@ -34,6 +34,7 @@ from deployed import (
     settings,
     texts,
 )
+from images import copied, let_in
 from lrdp.accounting import Budget, Training
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.experiments.digits import records, share, stated_size
@@ -44,7 +45,9 @@ BIN = Path(sys.executable).parent
 ROLES = {"guard": "lrdp guard", "supernode": "flower-supernode", "superlink": "flower-superlink"}
 READERS = {"compose": of_compose, "systemd": of_systemd, "kubernetes": of_kubernetes}
 PARTS = [part for form, read in READERS.items() for part in read(texts(form)) if part.role in ROLES]
-CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+CONTAINERFILE, IGNORED = (
+    (DEPLOY / f"Containerfile{end}").read_text(encoding="utf-8") for end in ("", ".dockerignore")
+)
 each_part = pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.form}-{part.role}")
 
 
@@ -342,15 +345,32 @@ def test_control_a_careless_image_is_found(old, new):
 
 
 def test_images_are_made_of_files_and_extras_that_are_there():
-    sources = re.findall(r"^COPY (?!--from)(.*) \S+$", CONTAINERFILE, re.MULTILINE)
-    copied = {name for line in sources for name in line.split()}
-    kept = {line[1:] for line in (DEPLOY / "Containerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
-    assert copied == kept
-    assert all((ROOT / name).exists() for name in copied)
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    sources = {name for names, _ in copied(CONTAINERFILE) for name in names}
+    kept = {line[1:] for line in IGNORED.splitlines() if line[:1] == "!"}
+    assert sources == kept
+    assert all((ROOT / name).exists() for name in sources)
+    given = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = given["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*wheel["packages"], *wheel["force-include"]} <= {"src/lrdp", *sources}
     named = re.findall(r"_EXTRAS=(\S+)", CONTAINERFILE)
     assert named
-    assert {extra for words in named for extra in words.split(",")} <= known.keys()
+    assert {extra for words in named for extra in words.split(",")} <= given["project"]["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize(
+    ("path", "within"),
+    [
+        ("src/lrdp/cli.py", True),
+        ("deploy/compose/pilot.yaml", True),
+        ("deploy/pilot.env", True),
+        ("deploy/hospital.env", False),
+        ("src/lrdp/__pycache__/cli.pyc", False),
+        ("hospital-0/keys/identity.pem", False),
+        ("ledger.db", False),
+    ],
+)
+def test_no_key_and_no_ledger_that_lies_about_gets_into_a_build(path, within):
+    assert let_in(PurePosixPath(path), IGNORED) is within
 
 
 def test_images_have_one_name_and_the_release_of_the_package():
