@@ -14,7 +14,7 @@ from typing import Final
 
 _FIRST, _SECOND, _AFTER = "  guard-0:\n", "  guard-1:\n", "networks:\n"
 _BUILD: Final = re.compile(r"^ +build: .*\n", re.MULTILINE)
-_NUMBERED: Final = re.compile(r"^  (?:hospital|socket)-\d+: .*\n", re.MULTILINE)
+_NUMBERED: Final = re.compile(r"^  (?:hospital|socket|metrics)-\d+: .*\n", re.MULTILINE)
 _HOME: Final = "      - {type: volume, source: hospital-0, target: /var/lib/lrdp}\n"
 _FOUNDED: Final = (
     "      - {type: bind, source: ../clients/NAME, target: /var/lib/lrdp/hospital, bind: {create_host_path: false}}\n"
@@ -51,7 +51,10 @@ def _pilot(text: str, names: Sequence[str]) -> str:
     after = _NUMBERED.sub("", others[others.index(_AFTER) :])
     block = (_FIRST + first).replace(_HOME, _HOME + _FOUNDED).replace("./hospital-0/code", "../code")
     before = before[before.index("name: ") :].replace(_SERVER, _SERVER + _SERVER_FOLDERS)
-    volumes = "".join(f"  hospital-{number}: {{}}\n  socket-{number}: *socket\n" for number, _ in enumerate(names))
+    volumes = "".join(
+        f"  hospital-{number}: {{}}\n  socket-{number}: *socket\n  metrics-{number}: *metrics\n"
+        for number, _ in enumerate(names)
+    )
     services = "".join(_of_hospital(block, number, name) for number, name in enumerate(names))
     return f"{_HEAD}{before}{services}{after}{volumes}"
 
@@ -60,7 +63,7 @@ def _of_hospital(block: str, number: int, name: str) -> str:
     """Volumes are numbered, so that no two names of hospitals can be one volume; folders have the hospital's name."""
     block = block.replace("./hospital-0/", f"./{name}/").replace("/NAME", f"/{name}")
     block = re.sub(r"^  (guard|supernode|setup)-0:$", rf"  \1-{name}:", block, flags=re.MULTILINE)
-    return re.sub(r"source: (hospital|socket)-0,", rf"source: \1-{number},", block)
+    return re.sub(r"source: (hospital|socket|metrics)-0,", rf"source: \1-{number},", block)
 
 
 def _shipped(name: str) -> str:
