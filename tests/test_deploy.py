@@ -40,6 +40,7 @@ from lrdp.accounting import Budget, Training
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.experiments.digits import records, share, stated_size
 from lrdp.federation import found
+from lrdp.version import __version__
 
 ROOT = DEPLOY.parent
 BIN = Path(sys.executable).parent
@@ -261,6 +262,15 @@ def test_the_compose_files_of_a_founded_pilot_are_valid_apart_and_read_its_folde
         assert sources[name] <= given["volumes"].keys()
     assert len(set().union(*sources.values())) == 3 * len(names), "no two hospitals share a volume"
     assert "build:" not in "".join(files.values())
+
+
+def test_a_founded_pilot_says_how_its_images_are_built():
+    """From the source archive: the wheel that founded it does not hold what images are made of."""
+    pilot = compose_files(NAMES)["pilot.yaml"]
+    lines = re.findall(r"^#   docker build .*$", CONTAINERFILE, re.MULTILINE)
+    assert len(lines) == 2
+    assert re.findall(r"^#   docker build .*$", pilot, re.MULTILINE) == lines
+    assert f"lrdp-{__version__}.tar.gz" in pilot
 
 
 def _yaml(files):

@@ -22,6 +22,7 @@ from lrdp.ledger.export import write_export
 ROOT = Path(__file__).parents[1]
 STEP = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=6.0)
 EPSILON = "epsilon -n 5000 -b 128 -t 1000 --noise-multiplier 6 --delta 1e-5 --accountant rdp --json"
+PILOT = "--dataset-size 150 --batch-size 8 --rounds 2 --local-steps 2 --delta 1e-5"
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -132,6 +133,11 @@ def test_an_auditor_needs_no_more_than_the_package(
     (tmp_path / "receipts").write_text("\n".join(lines) + "\n")
     verified = lrdp(f"verify receipts --pin {world.session.registry.digest.hex()} --json")
     assert json.loads(verified.stdout)["verified"] is True, verified
+
+    assert lrdp(f"found a b c --folder pilot {PILOT}").returncode == 0
+    compose = tmp_path / "pilot" / "compose"
+    assert {path.name for path in compose.iterdir()} == {"hospital.yaml", "server.yaml", "pilot.yaml", "pilot.env"}
+    assert "docker build --file deploy/Containerfile" in (compose / "pilot.yaml").read_text()
 
     for words, said in (("epsilon --steps many", "--steps"), ("epsilon", "Missing option"), ("guess", "guess")):
         refused = lrdp(words)

@@ -12,6 +12,8 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import Final
 
+from lrdp.version import __version__
+
 _FIRST, _SECOND, _AFTER = "  guard-0:\n", "  guard-1:\n", "networks:\n"
 _BUILD: Final = re.compile(r"^ +build: .*\n", re.MULTILINE)
 _NUMBERED: Final = re.compile(r"^  (?:hospital|socket|metrics)-\d+: .*\n", re.MULTILINE)
@@ -29,13 +31,16 @@ _SERVER_FOLDERS: Final = """\
         read_only: true
         bind: {create_host_path: false}
 """
-_HEAD: Final = """\
+_HEAD: Final = f"""\
 # This pilot on one machine, made by `lrdp found` from lrdp's deploy/compose/pilot.yaml: one person holds all keys here.
 # Before it starts, beside this file: tls/ (ca.crt, server.crt, server.key) and app/ for the server, public/ for setup,
 # and for each hospital NAME/data and NAME/supernode (key, ca.crt); docs/deployment.md says how to fill them. Then
 #   chown -R 10001:10001 ../clients && chown -R 10002:10002 ../server
 #   docker compose --env-file pilot.env --file pilot.yaml up --detach
-# with the images lrdp-guard and lrdp-flower. The server's certificate is for DNS:superlink and IP:127.0.0.1.
+# The server's certificate is for DNS:superlink and IP:127.0.0.1. The images are built in the folder that the source
+# archive of this release, lrdp-{__version__}.tar.gz, unpacks to; a task may need packages beyond those of GUARD_EXTRAS:
+#   docker build --file deploy/Containerfile --target guard --tag lrdp-guard:0.1 .
+#   docker build --file deploy/Containerfile --target flower --tag lrdp-flower:0.1 .
 """
 
 
