@@ -15,6 +15,7 @@ DEPLOY = Path(__file__).parents[1] / "deploy"
 USERS = {10001: "lrdp", 10002: "flower"}
 """As the Containerfile makes them; a test compares."""
 DATA, CODE, HOME, SOCKET = "/srv/lrdp/data", "/srv/lrdp/code", "/var/lib/lrdp", "/run/lrdp"
+METRICS = "/var/lib/lrdp-metrics"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +141,8 @@ def _unit(name: str, given: Mapping[str, list[str]]) -> Part:
     program, *rest = (_filled(word) for word in shlex.split(started))
     hidden = {path.lstrip("-") for path in words("InaccessiblePaths")}
     strict = says("ProtectSystem", "strict")
-    places = {
-        path: not strict for path in (DATA, CODE, HOME, "/var/lib/flower", SOCKET, "/etc/lrdp") if path not in hidden
-    }
+    known = (DATA, CODE, HOME, METRICS, "/var/lib/flower", SOCKET, "/etc/lrdp")
+    places = {path: not strict for path in known if path not in hidden}
     places = {path: may for path, may in places.items() if not any(Path(path).is_relative_to(each) for each in hidden)}
     own = {f"/var/lib/{name}" for name in words("StateDirectory")} | set(words("ReadWritePaths"))
     return Part(

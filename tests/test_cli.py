@@ -10,8 +10,10 @@ import resource
 import shlex
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +21,10 @@ import pytest
 
 from commands import surface
 from commands.documented import problem_of
+from integrity.parties import identity
+from lrdp.accounting import Option, Training, options
 from lrdp.cli import main
+from lrdp.integrity import keys
 
 COMMANDS = surface.commands()
 ABSURD = {"Int": ["-1", str(10**30)], "Float": ["-1", "nan", "inf"]}
@@ -39,6 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("world")
 
 
+@cache
+def searched(training: Training) -> tuple[Option, ...]:
+    """What `lrdp plan` compares: found once, for it is how a plan is written and shown that is tried here."""
+    return tuple(options(training))
+
+
 @pytest.fixture
 def lrdp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Run:
     """Run one command in the world's folder, in this process."""
@@ -56,6 +67,7 @@ def lrdp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fo
 
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr("lrdp.commands.planning.options", searched)
     if not (folder / "empty").exists():
         surface.world(folder, works)
     return run
@@ -118,39 +130,66 @@ def test_an_absurd_number_is_one_sentence_and_changes_nothing(lrdp: Run, folder:
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are posix's")
 def test_a_key_that_others_may_read_is_refused_by_every_command_with_the_same_words(
-    lrdp: Run, folder: Path, tmp_path: Path
+    lrdp: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever option names it, and whoever made it."""
     place = tmp_path / "world"
     shutil.copytree(folder, place)
+    join(place)
+    monkeypatch.setattr("sys.path", list(sys.path))
     for key in place.rglob("*.pem"):
         key.chmod(0o644)
     refused = []
     for name in SECRETS:
-        ended = lrdp(*surface.words(name, COMMANDS[name], surface.LINES[name].given), inside=place)
+        given = IN_A_SESSION.get(name, surface.LINES[name].given)
+        ended = lrdp(*surface.words(name, COMMANDS[name], given), inside=place)
         assert in_one_sentence(ended, 2) is None, (name, ended)
         refused += re.findall(
             r"it has mode 644, so others could use the key, and 600 is the limit: chmod 600", ended.err
         )
-    assert len(refused) == len(SECRETS) == 11
+    assert len(refused) == len(SECRETS) == 13
 
 
+IN_A_SESSION = {
+    "guard": {**surface.LINES["guard"].given, "code": "."},
+    "model export": {"out": "own.pt", "client": "home"},
+}
 SECRETS = [
     *("keys show", "registry new", "registry sign", "statement"),
     *("ledger export", "ledger adopt-head", "ledger void", "ledger rotate-key"),
     *("ledger raise", "ledger close", "ledger restore"),
+    *IN_A_SESSION,
 ]
-WRITING = [name for name in COMMANDS if not surface.LINES[name].long and surface.LINES[name].writes]
 
 
-@pytest.mark.parametrize("name", WRITING)
+def join(place: Path) -> None:
+    """What the client in ``home`` has once it is in a session: an identity, a task and a place."""
+    keys.save(identity("c000"), place / "home" / "keys" / "identity.pem")
+    (place / "home" / "session").mkdir()
+    (place / "own_task.py").write_text(
+        "from torch import nn\n"
+        "from lrdp.federation import LocalTask\n"
+        "from lrdp.training import CrossEntropy\n"
+        "task = LocalTask(model=lambda: nn.Linear(2, 2), dataset=lambda _: [], loss=CrossEntropy(classes=2))\n"
+    )
+    with (place / "home" / "policy.toml").open("a") as policy:
+        policy.write('\n[task]\nmodule = "own_task:task"\n')
+
+
+QUICK = [name for name in COMMANDS if not surface.LINES[name].long]
+WRITING = [(name, dict[str, str](), (0, 300, 5000)) for name in QUICK if surface.LINES[name].writes]
+ASKED_TO = [("epsilon", {"plot": "picture.svg"}), ("plan", {"plot": "plan.svg"}), ("plan", {"write": "plan.toml"})]
+"""Commands that write if they are told to."""
+
+
+@pytest.mark.parametrize(("name", "also", "rooms"), [*WRITING, *((*asked, (0,)) for asked in ASKED_TO)])
 def test_a_full_disk_is_one_sentence_and_the_same_line_works_once_there_is_room(
-    lrdp: Run, folder: Path, tmp_path: Path, name: str
+    lrdp: Run, folder: Path, tmp_path: Path, name: str, also: dict[str, str], rooms: tuple[int, ...]
 ) -> None:
     """The system is told to let no file grow beyond so many bytes: all that writes meets it, SQLite too."""
-    line = surface.words(name, COMMANDS[name], surface.LINES[name].given)
+    line = surface.words(name, COMMANDS[name], {**surface.LINES[name].given, **also})
     failures = 0
-    for room in (0, 300, 5000):
+    for room in rooms:
         place = tmp_path / str(room)
         shutil.copytree(folder, place)
         with no_file_beyond(room):
@@ -174,7 +213,7 @@ def no_file_beyond(room: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if not surface.LINES[name].long])
+@pytest.mark.parametrize("name", QUICK)
 def test_control_the_lines_of_the_table_work_and_print_json(lrdp: Run, folder: Path, tmp_path: Path, name: str) -> None:
     place, line = tmp_path / "world", surface.LINES[name]
     shutil.copytree(folder, place)
@@ -186,7 +225,21 @@ def test_control_the_lines_of_the_table_work_and_print_json(lrdp: Run, folder: P
     assert line.writes or everything(place) == before, f"{name} writes, and the table does not say so"
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if not surface.LINES[name].long])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("name", [*QUICK, "plan"])
+def test_an_answer_that_does_not_fit_is_one_sentence_from_every_command(
+    lrdp: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    place, line = tmp_path / "world", surface.LINES[name]
+    shutil.copytree(folder, place)
+    with Path("/dev/full").open("w") as nothing_fits:
+        monkeypatch.setattr("sys.stdout", nothing_fits)
+        ended = lrdp(*surface.words(name, COMMANDS[name], line.given), inside=place)
+    assert in_one_sentence(ended, 2) is None, ended
+    assert "the answer cannot be written to standard output: No space left on device" in ended.err
+
+
+@pytest.mark.parametrize("name", [*QUICK, "plan"])
 def test_a_terminal_of_ascii_is_told_the_same_by_every_command(
     lrdp: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

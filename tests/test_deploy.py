@@ -12,7 +12,7 @@ import sys
 import tempfile
 import tomllib
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import kubernetes_validate
 import numpy as np
@@ -24,6 +24,7 @@ from deployed import (
     DATA,
     DEPLOY,
     HOME,
+    METRICS,
     SOCKET,
     USERS,
     directives,
@@ -34,17 +35,19 @@ from deployed import (
     settings,
     texts,
 )
+from images import copied, let_in
 from lrdp.accounting import Budget, Training
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.experiments.digits import records, share, stated_size
 from lrdp.federation import found
+from lrdp.version import __version__
 
 ROOT = DEPLOY.parent
 BIN = Path(sys.executable).parent
 ROLES = {"guard": "lrdp guard", "supernode": "flower-supernode", "superlink": "flower-superlink"}
 READERS = {"compose": of_compose, "systemd": of_systemd, "kubernetes": of_kubernetes}
 PARTS = [part for form, read in READERS.items() for part in read(texts(form)) if part.role in ROLES]
-CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+CONTAINERFILE, IGNORED = ((DEPLOY / f"Containerfile{end}").read_text(encoding="utf-8") for end in ("", ".dockerignore"))
 each_part = pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.form}-{part.role}")
 
 
@@ -60,6 +63,9 @@ def complaints(part):
         "the guard writes to records or code": guard and (part.writes(DATA) or part.writes(CODE)),
         "the guard lacks records, ledger or socket": guard
         and not (part.sees(DATA) and part.writes(HOME) and part.writes(SOCKET)),
+        "the guard shows its metrics to nobody": guard
+        and not part.writes(part.options.get("--metrics-file", "nowhere")),
+        "an app sees the metrics": not guard and part.sees(METRICS),
         "the guard cannot hand over its socket": guard and "flower" not in part.groups,
         "an app sees records, code or ledger": not guard and any(map(part.sees, (DATA, CODE, f"{HOME}/hospital"))),
         "the SuperNode does not see the socket, or writes beside it": supernode
@@ -117,6 +123,22 @@ READ_ONLY = "target: /srv/lrdp/data, read_only: true"
             "the guard writes to records or code",
         ),
         ("systemd", "lrdp-supernode.service", "-/srv/lrdp\n", "\n", "an app sees records, code or ledger"),
+        ("systemd", "lrdp-supernode.service", f"-{METRICS} ", "", "an app sees the metrics"),
+        ("systemd", "lrdp-guard.service", f"/run/lrdp {METRICS}", "/run/lrdp", "the guard shows its metrics to nobody"),
+        (
+            "compose",
+            "hospital.yaml",
+            "source: ./supernode, target: /etc/lrdp/supernode",
+            f"source: ./metrics, target: {METRICS}",
+            "an app sees the metrics",
+        ),
+        (
+            "kubernetes",
+            "hospital.yaml",
+            f"--metrics-file={METRICS}",
+            "--log=/tmp",
+            "the guard shows its metrics to nobody",
+        ),
         ("systemd", "lrdp-supernode.service", "ProtectSystem=strict", "ProtectSystem=full", "it is not hardened"),
         ("kubernetes", "hospital.yaml", "egress: []", "egress: [{}]", "the guard has a network"),
         ("kubernetes", "hospital.yaml", "matchLabels: {app: supernode}}\n  p", "}\n  p", "the guard has a network"),
@@ -236,14 +258,31 @@ def test_the_compose_files_of_a_founded_pilot_are_valid_apart_and_read_its_folde
         volumes = {volume["target"]: volume for volume in given["services"][f"guard-{name}"]["volumes"]}
         assert volumes["/var/lib/lrdp/hospital"]["source"] == f"../clients/{name}"
         assert (volumes[DATA]["source"], volumes[CODE]["source"]) == (f"./{name}/data", "../code")
-        sources[name] = {volumes[place]["source"] for place in (HOME, SOCKET)}
+        sources[name] = {volumes[place]["source"] for place in (HOME, SOCKET, METRICS)}
         assert sources[name] <= given["volumes"].keys()
-    assert len(set().union(*sources.values())) == 2 * len(names), "no two hospitals share a volume"
+    assert len(set().union(*sources.values())) == 3 * len(names), "no two hospitals share a volume"
     assert "build:" not in "".join(files.values())
+
+
+def test_a_founded_pilot_says_how_its_images_are_built():
+    """From the source archive: the wheel that founded it does not hold what images are made of."""
+    pilot = compose_files(NAMES)["pilot.yaml"]
+    lines = re.findall(r"^#   docker build .*$", CONTAINERFILE, re.MULTILINE)
+    assert len(lines) == 2
+    assert re.findall(r"^#   docker build .*$", pilot, re.MULTILINE) == lines
+    assert f"lrdp-{__version__}.tar.gz" in pilot
 
 
 def _yaml(files):
     return {name: text for name, text in files.items() if name.endswith(".yaml")}
+
+
+def test_in_containers_the_metrics_are_for_a_group_that_no_part_is_in():
+    """An exporter of the hospital's own is: neither the SuperNode nor, which needs it as little, the guard."""
+    for file, name in (("hospital.yaml", "metrics"), ("pilot.yaml", "metrics-0")):
+        made = yaml.safe_load(texts("compose")[file])["volumes"][name]["driver_opts"]["o"].split(",")
+        assert {"uid=10001", "gid=10003", "mode=0750"} <= set(made)
+    assert 10003 not in USERS
 
 
 def test_compose_names_no_volume_or_network_that_it_does_not_make():
@@ -297,6 +336,9 @@ def test_systemd_makes_the_users_that_the_units_name():
     assert "m lrdp flower\n" in texts("systemd")["lrdp.sysusers"]
     assert "m flower lrdp" not in texts("systemd")["lrdp.sysusers"]
     assert f"d {SOCKET} 0750 lrdp flower -" in texts("systemd")["lrdp.tmpfiles"]
+    assert f"d {METRICS} 0750 lrdp lrdp-metrics -" in texts("systemd")["lrdp.tmpfiles"]
+    assert "g lrdp-metrics -\n" in texts("systemd")["lrdp.sysusers"]
+    assert "m flower lrdp-metrics" not in texts("systemd")["lrdp.sysusers"]
 
 
 # -------------------------------------------------------------------------------------------------------------- images
@@ -342,15 +384,32 @@ def test_control_a_careless_image_is_found(old, new):
 
 
 def test_images_are_made_of_files_and_extras_that_are_there():
-    sources = re.findall(r"^COPY (?!--from)(.*) \S+$", CONTAINERFILE, re.MULTILINE)
-    copied = {name for line in sources for name in line.split()}
-    kept = {line[1:] for line in (DEPLOY / "Containerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
-    assert copied == kept
-    assert all((ROOT / name).exists() for name in copied)
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    sources = {name for names, _ in copied(CONTAINERFILE) for name in names}
+    kept = {line[1:] for line in IGNORED.splitlines() if line[:1] == "!"}
+    assert sources == kept
+    assert all((ROOT / name).exists() for name in sources)
+    given = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = given["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*wheel["packages"], *wheel["force-include"]} <= {"src/lrdp", *sources}
     named = re.findall(r"_EXTRAS=(\S+)", CONTAINERFILE)
     assert named
-    assert {extra for words in named for extra in words.split(",")} <= known.keys()
+    assert {extra for words in named for extra in words.split(",")} <= given["project"]["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize(
+    ("path", "within"),
+    [
+        ("src/lrdp/cli.py", True),
+        ("deploy/compose/pilot.yaml", True),
+        ("deploy/pilot.env", True),
+        ("deploy/hospital.env", False),
+        ("src/lrdp/__pycache__/cli.pyc", False),
+        ("hospital-0/keys/identity.pem", False),
+        ("ledger.db", False),
+    ],
+)
+def test_no_key_and_no_ledger_that_lies_about_gets_into_a_build(path, within):
+    assert let_in(PurePosixPath(path), IGNORED) is within
 
 
 def test_images_have_one_name_and_the_release_of_the_package():
@@ -377,8 +436,9 @@ set -eu
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 none /var/lib
 mount -t tmpfs -o mode=755 none /srv
-mkdir -p /var/lib/lrdp /srv/lrdp/data /srv/lrdp/code
+mkdir -p /var/lib/lrdp /var/lib/lrdp-metrics /srv/lrdp/data /srv/lrdp/code
 mount --bind "$1/home" /var/lib/lrdp
+mount --bind "$1/metrics" /var/lib/lrdp-metrics
 mount --bind "$1/data" /srv/lrdp/data
 mount --bind "$1/code" /srv/lrdp/code
 mount --bind "$1/group" /etc/group
@@ -397,14 +457,14 @@ exec setpriv --reuid 10001 --regid 10001 --groups 10001,10002 --no-new-privs --b
 
 def prepared(folder):
     """A hospital as the page on deployment sets it up, whose files belong to the guard's user."""
-    places = [folder / name for name in ("home", "run", "data", "code")]
+    places = [folder / name for name in ("home", "run", "data", "code", "metrics")]
     for place in places:
         place.mkdir()
     training = Training(
         dataset_size=stated_size(4), batch_size=32, rounds=2, local_steps=1, budget=Budget(epsilon=8.0, delta=1e-4)
     )
     made = found(folder / "consortium", {f"hospital-{number}": training for number in range(4)}).client("hospital-0")
-    home, run, data, code = places
+    home, run, data, code, metrics = places
     shutil.copytree(made.folder, home / "hospital")
     (home / "hospital").chmod(0o700)
     policy = home / "hospital" / "policy.toml"
@@ -416,6 +476,8 @@ def prepared(folder):
     (folder / "group").write_text("root:x:0:\nlrdp:x:10001:\nflower:x:10002:lrdp\n", encoding="utf-8")
     for path in [home, *home.rglob("*")]:
         os.chown(path, 10001, 10001)
+    os.chown(metrics, 10001, 10003)
+    metrics.chmod(0o750)
     os.chown(run, 10001, 10002)
     run.chmod(0o750)
     home.chmod(0o700)
@@ -489,6 +551,7 @@ def test_the_guard_runs_with_all_that_is_taken_from_it(jail):
     assert (made.st_uid, made.st_gid, made.st_mode & 0o777) == (10001, 10002, 0o660)
     assert let_in == 0
     assert kept_out != 0
+    assert "lrdp_guard_rounds_left 2" in (jail / "metrics" / "guard.prom").read_text()
 
 
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin") or "python3"

@@ -107,6 +107,19 @@ def test_no_page_shows_a_verification_that_would_be_refused():
     assert [words for words in lines if not {"--pin", "--unpinned"} & set(words)] == []
 
 
+def test_what_pages_say_of_a_server_is_said_alike():
+    """Its files are those of the table, and what it costs to write a model is what was measured."""
+    pages = {name: (ROOT / "docs" / name).read_text("utf-8") for name in ("deployment.md", "federation.md")}
+    table = re.findall(r"^\| `([a-z]+[-.][^`]+)` \|", pages["federation.md"], re.MULTILINE)
+    named = set(re.findall(r"\bserver/([a-z]+\S*\.(?:txt|jsonl))", pages["deployment.md"]))
+    assert len(named) == 2
+    assert named <= {re.sub(r"-[A-Z][A-Z-]+", "-…", name) for name in table}
+    measured = (ROOT / "docs" / "results" / "federation.md").read_text("utf-8")
+    shares = set(re.findall(r"\b\d+\.\d%", pages["federation.md"].split("## Costs")[1]))
+    assert len(shares) == 2
+    assert shares <= set(re.findall(r"\*\*(\d+\.\d%)", measured))
+
+
 def test_every_command_that_a_message_names_is_there():
     found: dict[str, str | None] = {}
     for path in SOURCE.rglob("*.py"):

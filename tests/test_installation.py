@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from images import copy_for_build
 from integrity.parties import federation, honest_round
 from ledger.worlds import World, request, round_trip
 from lrdp.accounting import Adjacency, FixedSizeGaussian, RenyiAccountant
@@ -23,6 +24,7 @@ from lrdp.ledger.export import write_export
 ROOT = Path(__file__).parents[1]
 STEP = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=6.0)
 EPSILON = "epsilon -n 5000 -b 128 -t 1000 --noise-multiplier 6 --delta 1e-5 --accountant rdp --json"
+PILOT = "--dataset-size 150 --batch-size 8 --rounds 2 --local-steps 2 --delta 1e-5"
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -71,16 +73,40 @@ def build(made: Path, source: Path, folder: Path, *options: str) -> None:
     subprocess.run(command, check=True, cwd=source, capture_output=True)
 
 
+def unpacked(built: Path, folder: Path) -> Path:
+    (archive,) = built.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder, filter="data")
+    (source,) = folder.iterdir()
+    return source
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of the one wheel in there."""
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
 def test_the_source_archive_makes_the_same_wheel(built: Path, tmp_path: Path) -> None:
-    (archive,), (published,) = built.glob("*.tar.gz"), built.glob("*.whl")
-    shutil.unpack_archive(archive, tmp_path, filter="data")
-    (source,) = tmp_path.iterdir()
-    build(built, source, tmp_path / "again", "--target", "wheel")
-    (again,) = (tmp_path / "again").iterdir()
-    first, second = (zipfile.ZipFile(each) for each in (published, again))
-    assert {name: first.read(name) for name in first.namelist()} == {
-        name: second.read(name) for name in second.namelist()
-    }
+    build(built, unpacked(built, tmp_path / "source"), tmp_path / "again", "--target", "wheel")
+    assert contents(tmp_path / "again") == contents(built)
+
+
+def test_images_of_the_source_archive_have_the_same_wheel(built: Path, tmp_path: Path) -> None:
+    """No container engine is needed: the build is given what the Containerfile copies, and nothing else."""
+    source = unpacked(built, tmp_path / "source")
+    stages, ignored = ((source / "deploy" / f"Containerfile{end}").read_text() for end in ("", ".dockerignore"))
+    copy_for_build(source, tmp_path / "image", stages, ignored)
+    build(built, tmp_path / "image", tmp_path / "again", "--target", "wheel")
+    assert contents(tmp_path / "again") == contents(built)
+    controls = (
+        (stages.replace("COPY deploy/compose", "# COPY deploy/compose"), ignored),
+        (stages, ignored.replace("!deploy/pilot.env\n", "")),
+    )
+    for number, control in enumerate(controls):
+        copy_for_build(source, tmp_path / f"control-{number}", *control)
+        with pytest.raises(subprocess.CalledProcessError):
+            build(built, tmp_path / f"control-{number}", tmp_path / "none", "--target", "wheel")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +155,11 @@ def test_an_auditor_needs_no_more_than_the_package(
     (tmp_path / "receipts").write_text("\n".join(lines) + "\n")
     verified = lrdp(f"verify receipts --pin {world.session.registry.digest.hex()} --json")
     assert json.loads(verified.stdout)["verified"] is True, verified
+
+    assert lrdp(f"found a b c --folder pilot {PILOT}").returncode == 0
+    compose = tmp_path / "pilot" / "compose"
+    assert {path.name for path in compose.iterdir()} == {"hospital.yaml", "server.yaml", "pilot.yaml", "pilot.env"}
+    assert "docker build --file deploy/Containerfile" in (compose / "pilot.yaml").read_text()
 
     for words, said in (("epsilon --steps many", "--steps"), ("epsilon", "Missing option"), ("guess", "guess")):
         refused = lrdp(words)

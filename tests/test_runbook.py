@@ -18,6 +18,7 @@ import torch
 from flwr.app import ArrayRecord
 
 from lrdp.federation import Consortium, InProcessGrid, Node, RoundReport, Terms, VerifiedAverage, private_client_app
+from lrdp.integrity import Registry, keys, read_registry
 from lrdp.training import CrossEntropy, TensorRecords
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
@@ -58,6 +59,23 @@ class Pilot:
 
     def rounds(self, days: dict[int, Callable[[], object]], count: int) -> None:
         """A session; before each of these rounds, something happens."""
+        self._session(self.consortium.server_folder, self.consortium.registry(), _model().state_dict(), days, count)
+
+    def round_again(self, server: str, registry: str, first: str) -> RoundReport:
+        """One round of a session that begins in another folder, from a model that was exported."""
+        signed = read_registry((self.folder / registry).read_text(encoding="ascii"))
+        last = torch.load(self.folder / first, weights_only=True)
+        self._session(self.consortium.folder / server, signed, last, {}, 1)
+        return self.reports[-1]
+
+    def _session(
+        self,
+        folder: Path,
+        registry: Registry,
+        first: Mapping[str, torch.Tensor],
+        days: dict[int, Callable[[], object]],
+        count: int,
+    ) -> None:
         template = str(self.consortium.folder / "clients" / "hospital-{partition-id}" / "policy.toml")
         app = private_client_app(policy=template, model=_model, dataset=_records, loss=CrossEntropy(classes=2))
         grid = InProcessGrid({1 + number: Node(app, {"partition-id": number}) for number in range(5)})
@@ -67,15 +85,14 @@ class Pilot:
                 days.pop(number)()
             return names
 
-        consortium = self.consortium
         terms = Terms(
-            identity=consortium.server_identity(),
-            registry=consortium.registry(),
-            folder=consortium.server_folder,
+            identity=keys.load(folder / "identity.pem"),
+            registry=registry,
+            folder=folder,
             choose=choose,  # type: ignore[arg-type]
         )
         strategy = VerifiedAverage(terms, self.reports.append)
-        strategy.start(grid, ArrayRecord(_model().state_dict()), num_rounds=count, timeout=60)
+        strategy.start(grid, ArrayRecord(dict(first)), num_rounds=count, timeout=60)
 
 
 def _model() -> torch.nn.Module:
@@ -96,7 +113,7 @@ def test_every_section_of_the_runbook_has_its_test() -> None:
 @pytest.mark.timeout(1200)
 def test_the_consortiums_days(tmp_path: Path) -> None:
     days = sections()["The consortium's days"]
-    founded, joins, leaves, replaced, audited = days.values()
+    founded, joins, leaves, replaced, audited, no_server_key, no_office_key = days.values()
     typed(founded, tmp_path)
     pilot = Pilot(tmp_path)
     happening = {
@@ -114,6 +131,13 @@ def test_the_consortiums_days(tmp_path: Path) -> None:
     assert all(report.verified for report in pilot.reports)
     assert "hospital-4" in typed(audited, tmp_path)
     assert [len(_charges(pilot, name)) for name in (zero, one, two, three, four)] == [4, 2, 3, 4, 3]
+    typed(no_server_key, tmp_path)
+    again = pilot.round_again("server-2", "pilot/registry.json", "first-2.pt")
+    assert (again.participants, again.verified) == ((zero, two, three, four), True)
+    typed(no_office_key, tmp_path)
+    anew = pilot.round_again("server-3", "founded-again.json", "first-3.pt")
+    assert (anew.participants, anew.verified) == ((zero, two, three, four), True)
+    assert [len(_charges(pilot, name)) for name in (zero, one, two, three, four)] == [6, 2, 5, 6, 5]
 
 
 def _charges(pilot: Pilot, name: str) -> Mapping[int, object]:

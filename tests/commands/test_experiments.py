@@ -1,8 +1,12 @@
 """`lrdp experiments`: what can be said before anything is run."""
 
+import io
+from types import SimpleNamespace
+
 import pytest
 
 from lrdp.commands import experiments
+from lrdp.commands.streams import streams
 from lrdp.errors import InvalidInput
 
 
@@ -22,3 +26,14 @@ def test_without_the_extras_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(experiments, "find_spec", lambda name: None if name in ("flwr", "opacus") else object())
     with pytest.raises(InvalidInput, match=r"flwr, opacus missing: nothing was run; .*lrdp\[flower,experiments\]"):
         experiments.conduct("noise", {}, {})
+
+
+def test_a_terminal_of_ascii_is_told_which_cells_were_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    err = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr("sys.stderr", err)
+    with streams(), experiments._bar() as observe:
+        observe.stage(3, 1)
+        observe.done(SimpleNamespace(label="mnist · ε = 2 · σ ≥ 1"), 0.25)  # type: ignore[arg-type]
+    kept, done = err.buffer.getvalue().decode("ascii").splitlines()
+    assert kept == "Stage 1: 1 of 3 cells were run before and are kept."
+    assert "epsilon = 2" in done

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from federation.rotations import rotate
 from federation.test_rotation import at_round
 from federation.worlds import World, world
 from federation.worlds import model as linear
+from integrity.test_depositions import framed
 from lrdp.cli import app
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
+from lrdp.federation.wire.case_files import write_case
 from lrdp.federation.wire.model_files import read_model
 from lrdp.integrity import model_hash
 
@@ -163,3 +167,58 @@ def test_what_cannot_be_read_or_written_is_said_in_one_sentence(place: World, tm
     with pytest.raises(LrdpError, match=sentence) as refused:
         called(*words(tmp_path))
     assert "\n" not in str(refused.value)
+
+
+HIDING = """
+import json, sys
+sys.modules.update(dict.fromkeys(json.loads(sys.argv[1])))
+lines = json.loads(sys.argv[2])
+from lrdp.cli import main
+for line in lines:
+    sys.argv = ["lrdp", *line]
+    try:
+        main()
+    except SystemExit as ended:
+        print(f"ended {ended.code}", file=sys.stderr)
+"""
+
+
+def without(packages: list[str], lines: list[list[str]]) -> list[str]:
+    """What each of these lines says and how it ends, in a process that cannot import some packages."""
+    words = [sys.executable, "-c", HIDING, json.dumps(packages), json.dumps(lines)]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stderr.splitlines()
+
+
+def every_line(place: World, folder: Path) -> list[list[str]]:
+    """Each command that reads or writes a model, or a case."""
+    pin, path, scene = place.consortium.registry().digest.hex(), str(last_model(place)), framed()
+    write_case(folder / "case.safetensors", scene.case(scene.honest()))
+    accused = scene.stage.federation.session.registry.digest.hex()
+    return [
+        ["model", "show", path],
+        ["model", "verify", path, "--pin", pin],
+        ["model", "average", str(folder / "average.safetensors"), path],
+        ["model", "export", str(folder / "servers.pt"), "--model", path],
+        ["model", "export", str(folder / "own.pt"), "--client", str(place.consortium.client("hospital-0").folder)],
+        ["blame", str(folder / "case.safetensors"), "--pin", accused],
+    ]
+
+
+def test_a_hospital_that_has_no_flower_exports_its_model_and_judges_a_case(place: World, tmp_path: Path) -> None:
+    """As in the guard's image."""
+    lines = every_line(place, tmp_path)
+    said = without(["flwr", "ray"], lines)
+    assert [line for line in said if line.startswith("ended")] == ["ended 0"] * len(lines), said
+    assert torch.load(tmp_path / "own.pt", weights_only=True).keys() == linear().state_dict().keys()
+
+
+@pytest.mark.parametrize("package", ["torch", "safetensors"])
+def test_what_models_are_read_with_and_is_missing_is_named_with_what_to_install(
+    place: World, tmp_path: Path, package: str
+) -> None:
+    lines = every_line(place, tmp_path)
+    sentence = (
+        f"Error: {package} must be installed to read and write models: pip install 'lrdp[train]'; Flower is not needed "
+        f"for it."
+    )
+    assert without([package], lines) == [sentence, "ended 2"] * len(lines)

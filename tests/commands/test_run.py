@@ -1,5 +1,6 @@
 """``lrdp run``: what it prints is what the ledgers and the receipts say."""
 
+import io
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import demonstration as shown_by
 from demonstration import demonstration
 from lrdp.cli import main
 from lrdp.commands import run
+from lrdp.commands.streams import streams
 from lrdp.errors import LedgerUnwritable
 from lrdp.ledger import verify_export
 from lrdp.ledger.charges import State
@@ -88,6 +90,21 @@ def test_the_table_shows_the_figures_and_its_commands_work_when_pasted(shown, ca
     for command in commands:
         ended = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
+
+
+def test_a_terminal_of_ascii_shows_the_same_rounds_and_the_same_table(shown, monkeypatch):
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True) for _ in range(2))
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+    with streams():
+        with run._on_screen(len(shown.attempts), run.Venue.IN_PROCESS) as show:
+            for attempt in shown.attempts:
+                show(attempt)
+        run._print_summary(shown.summary)
+    table, rounds = (stream.buffer.getvalue().decode("ascii") for stream in (out, err))
+    assert len(rounds.splitlines()) == len(shown.attempts)
+    assert all("epsilon" in line for line in rounds.splitlines())
+    assert "epsilon" in table
 
 
 @pytest.mark.parametrize("page", ["examples/README.md", "apps/digits/README.md"])

@@ -7,11 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lrdp.commands.output import print_line
+from lrdp.commands.streams import streams
+from lrdp.errors import InvalidInput
 from lrdp.screen import spelled
 
 EPSILON = "epsilon -n 5000 -b 128 --noise-multiplier 4 --steps 10 --delta 1e-5".split()
@@ -64,7 +68,10 @@ def closed(words: list[str]) -> subprocess.CompletedProcess[str]:
     return lrdp(*words, stdout=None, preexec_fn=lambda: os.close(1))
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+
+
+@FULL
 @pytest.mark.parametrize(
     ("how", "words", "reason"),
     [
@@ -81,6 +88,23 @@ def test_an_answer_that_cannot_be_written_is_one_sentence(
     (sentence,) = ended.stderr.splitlines()
     assert sentence.startswith(f"Error: the answer cannot be written to standard output: {reason};")
     assert ended.returncode == 2
+
+
+@FULL
+def test_an_answer_whose_loss_somebody_overlooked_is_lost_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A federation tells whoever watches, and goes on where that fails: `lrdp run --json` would have ended well."""
+
+    def spoken() -> None:
+        with streams():
+            with suppress(InvalidInput):
+                print_line("round 1")
+                sys.stdout.flush()
+            print_line("summary")
+
+    with Path("/dev/full").open("w") as nothing_fits:
+        monkeypatch.setattr("sys.stdout", nothing_fits)
+        with pytest.raises(InvalidInput, match="cannot be written to standard output: No space left"):
+            spoken()
 
 
 def test_where_standard_output_is_closed_nothing_is_done(tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ def places(folder: Path) -> list[str]:
 
 
 def lrdp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lrdp", "experiments", *words, *places(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    """On a terminal without Greek letters: all that is said must fit there."""
+    command, settings = [sys.executable, "-m", "lrdp", "experiments", *words, *places(folder)], {**os.environ}
+    settings["PYTHONIOENCODING"] = "ascii"
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=settings)
 
 
 # The other studies' cells, tables and pictures have quick tests of their own, which begin no process.
@@ -32,6 +34,7 @@ OTHERS = [pytest.param(study, marks=pytest.mark.slow) for study in ("hospitals",
 def test_a_quick_study_ends_in_tables_and_pictures(tmp_path, study):
     ended = lrdp(tmp_path, study, "--quick", "--json")
     assert ended.returncode == 0, ended.stderr
+    assert (ended.stdout + ended.stderr).isascii()
     written = [Path(path) for path in json.loads(ended.stdout)["written"]]
     assert {path.suffix for path in written} == {".json", ".csv", ".svg", ".png"}
     assert all(path.stat().st_size > 0 for path in map(tmp_path.joinpath, written))

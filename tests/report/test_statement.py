@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from ledger.worlds import STEP, World, policy, request, round_trip
-from lrdp.accounting import PrivacySpent, for_group, guess_rate
+from lrdp.accounting import PrivacySpent, RenyiOrders, for_group, guess_rate
 from lrdp.errors import BudgetExceeded, InvalidInput, PolicyRefused
 from lrdp.figures import AtMost
-from lrdp.ledger import void
+from lrdp.ledger import raise_budget, void
 from lrdp.ledger.summary import summarize
 from lrdp.report.statement import SCHEMA, AuditBound, Statement, record
 from lrdp.report.statement_pages import html, text
+from lrdp.report.statement_points import day
 from lrdp.training.rounding import HEADROOM
 
 POINTS = (
@@ -66,6 +67,37 @@ def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> 
         *"clip_norms charges refusals runs".split(),
         *"adopted_heads suspended closed clock_went_back ledger policy_sha256 audit version points".split(),
     }
+
+
+def test_a_raised_budget_is_shown_as_it_was_opened_and_as_it_is_in_every_form(tmp_path: Path) -> None:
+    world = World(folder=tmp_path, rules=policy(epsilon="1.5", per_run_epsilon="1.5"))
+    with world.create(rule=RenyiOrders(weights={22.0: 1.0})) as ledger:
+        round_trip(ledger, request(1))
+    for epsilon, reason in (("2.25", "second <study>"), ("3.75", "third study")):
+        world = replace(world, rules=policy(epsilon=epsilon, per_run_epsilon=epsilon))
+        with world.open() as ledger:
+            raise_budget(ledger, reason, world.administrator)
+            statement = Statement(summary=summarize(ledger.books), head=ledger.head())
+    today = day(statement.summary.opened_at)
+    assert json.loads(json.dumps(record(statement)))["budget"] | {"left": 0, "rounds_left": 0} == {
+        "epsilon": 3.75,
+        "opened": {"epsilon": 1.5, "day": today},
+        "raised": [
+            {"epsilon": 2.25, "day": today, "reason": "second <study>"},
+            {"epsilon": 3.75, "day": today, "reason": "third study"},
+        ],
+        "delta": 1e-06,
+        "per_run_epsilon": 3.75,
+        "left": 0,
+        "rounds_left": 0,
+    }
+    page = html(statement)
+    assert "of 3.75</meter>" in page
+    told = (
+        f"opened with 1.5 on {today}; raised to 2.25 on {today} (second &lt;study&gt;); raised to 3.75 on {today} "
+        f"(third study), each signed by the administrator"
+    )
+    assert told in page
 
 
 def test_an_upgraded_accountant_shows_both_values(statement: Statement) -> None:

@@ -11,6 +11,7 @@ from lrdp.commands.integrity import read_lines, read_pin
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import reading
 from lrdp.errors import InvalidInput, NotVerified
+from lrdp.federation.wire.requirements import require_model_files
 from lrdp.integrity import Session, Verdict, judged, rejection, walk_history
 
 if TYPE_CHECKING:
@@ -62,10 +63,9 @@ def _one(path: Path) -> Path:
 
 
 def _read(path: Path) -> FailedRound:
+    require_model_files()
     from lrdp.federation.wire.case_files import read_case
-    from lrdp.federation.wire.requirements import require_torch
 
-    require_torch()
     return read_case(path)
 
 

@@ -78,7 +78,10 @@ def found(
             f"--socket {home / 'guard.sock'}"
         )
     say(f"and a SuperNode beside each; the server's keys and registry are in {folder / 'server'}: docs/deployment.md.")
-    say(f"Or all of it in containers: {folder / 'compose' / 'pilot.yaml'} says what has to be beside it.")
+    say(
+        f"Or all of it in containers: {folder / 'compose' / 'pilot.yaml'} says what has to be beside it, and how the "
+        f"two images are built from the release's source archive."
+    )
     print_record({**made, "clients": names}, as_json)
 
 

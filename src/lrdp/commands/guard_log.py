@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from lrdp import files
+from lrdp.commands.output import say
 from lrdp.errors import InvalidInput
 from lrdp.screen import visible
 
@@ -32,32 +33,49 @@ def shown(address: str | None, path: Path | None) -> Iterator[ShowLine]:
     from lrdp.federation.wire.metrics_page import MetricsPage
 
     page = None if address is None else MetricsPage(address)
-
-    def show(text: str) -> None:
-        if page is not None:
-            page.text = text
-        if path is not None:
-            _write_page(path, text)
-
     try:
-        show("")
+        write = None if path is None else _page_file(path)
+
+        def show(text: str) -> None:
+            if page is not None:
+                page.text = text
+            if write is not None:
+                write(text)
+
         yield show
     finally:
         if page is not None:
             page.close()
 
 
-def _write_page(path: Path, text: str) -> None:
-    """Readable by everybody who may enter its folder."""
+def _page_file(path: Path) -> Show:
+    """What writes the page to a file, readable by everybody who may enter its folder.
+
+    Raises:
+        InvalidInput: where the path is wrong. A disk that is full later on ends no guard: that is logged, and once.
+    """
+    failing = False
+
+    def write(text: str) -> None:
+        nonlocal failing
+        before, failing = failing, True
+        try:
+            files.replace(path, text.encode(), files.PUBLIC)
+            failing = False
+        except OSError as problem:
+            if not before:
+                GUARD_LOG.warning("metrics cannot be written to %s: %s; the guard goes on.", path, problem.strerror)
+
     try:
-        files.replace(path, text.encode(), files.PUBLIC)
+        files.replace(path, b"", files.PUBLIC)
     except OSError as problem:
         raise InvalidInput(f"metrics cannot be written to {path}: {problem.strerror}.") from None
+    return write
 
 
 def log_to(as_json: bool, path: Path | None) -> None:
     """Everything to stdout as JSON or to stderr for people, and the guard's own lines also to a file."""
-    stream = logging.StreamHandler(sys.stdout if as_json else sys.stderr)
+    stream = _OwnStream(sys.stdout if as_json else sys.stderr)
     handlers: list[logging.Handler] = [stream, *([] if path is None else [_own_file(path)])]
     for handler in handlers:
         handler.setFormatter(_JsonLines() if as_json else _Lines("%(asctime)s %(message)s"))
@@ -72,11 +90,44 @@ def _own_file(path: Path) -> logging.Handler:
         handler = _OwnFile(path, encoding="utf-8")
     except OSError as problem:
         raise InvalidInput(f"the log {path} cannot be written: {problem.strerror}; nothing was opened.") from None
+    handler.place = str(path)
     handler.addFilter(lambda record: record.name == GUARD_LOG.name and not record.exc_info)
     return handler
 
 
-class _OwnFile(WatchedFileHandler):
+class _Forgiving(logging.Handler):
+    """What cannot be written ends no guard: people are told once, and again if it could be in between."""
+
+    place = "standard output"
+    _failing = _told = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._failing = False
+        try:
+            super().emit(record)
+        except OSError:  # of a file that was moved away and cannot be made again
+            self.handleError(record)
+        self._told = self._failing
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 — logging's name
+        problem = sys.exception()
+        reason = problem.__cause__ if isinstance(problem, InvalidInput) else problem
+        if not isinstance(reason, OSError):
+            super().handleError(record)
+            return
+        self._failing = True
+        if not self._told:
+            say(
+                f"The log cannot be written to {self.place}: {reason.strerror}; the guard goes on, and lines "
+                f"are missing there."
+            )
+
+
+class _OwnStream(_Forgiving, logging.StreamHandler[TextIO]):
+    """Standard output or standard error."""
+
+
+class _OwnFile(_Forgiving, WatchedFileHandler):
     """For the owner alone, and made again if somebody moved it away; holds the guard's own lines.
 
     Why something failed is on the other stream only: an exception's text may quote a record.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +12,12 @@ import typer
 from lrdp import files
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.paths import reading
-from lrdp.errors import InvalidInput, NotVerified
+from lrdp.errors import InvalidInput, LrdpError, NotVerified
 from lrdp.integrity import (
     HASH_SIZE,
     LONGEST_LINE,
     MEANINGS,
+    Position,
     Verdict,
     audit_history,
     card,
@@ -80,6 +82,8 @@ def verify(
         )
     found = audit_history(read_lines(receipts), None if pin is None else read_pin(pin))
     failure = found.failure
+    if failure is None:
+        _say_what_waits(receipts, found.position)
     reached = found.position.tip.hex() if found.position else None
     if failure is None and found.position is None:
         failure = NotVerified(f"{receipts} holds no receipt, so it proves nothing.", Verdict.MALFORMED)
@@ -105,6 +109,15 @@ def verify(
             "pinned is the first registry's; ask one of them for it, and give it with --pin."
         )
     print_record(record, as_json)
+
+
+def _say_what_waits(folder: Path, reached: Position | None) -> None:
+    """Of a server's own folder. Whether the receipts hold does not depend on it, so what cannot be read is left out."""
+    from lrdp.federation.server.confirming import outstanding
+
+    with suppress(LrdpError):
+        if sentence := outstanding(folder, reached):
+            say(sentence)
 
 
 def _fail(failure: NotVerified, rounds: int, record: dict[str, Any], as_json: bool) -> None:

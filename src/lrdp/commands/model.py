@@ -10,6 +10,7 @@ import typer
 from lrdp.commands.integrity import read_pin
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.errors import InvalidInput
+from lrdp.federation.wire.requirements import require_model_files
 
 if TYPE_CHECKING:
     from lrdp.federation.wire.model_files import AnyModel
@@ -46,6 +47,7 @@ def model_verify(
 
     Example: lrdp model verify model.safetensors --receipts server --pin HASH
     """
+    require_model_files()
     from lrdp.federation.local.exporting import proved
 
     kept, own = _read(path), read_pin(pin)
@@ -69,11 +71,10 @@ def model_average(
 
     Example: lrdp model average average.safetensors server/model-1f00c3d2a4b5e697-0000[7-9].safetensors
     """
+    require_model_files()
     from lrdp.federation.wire.model_averages import Averaging
     from lrdp.federation.wire.model_files import read_model, write_model
-    from lrdp.federation.wire.requirements import require_torch
 
-    require_torch()
     if out.exists() or out.suffix != ".safetensors":
         raise InvalidInput(f"{out} must be a new file that ends in .safetensors: nothing was written.")
     average = Averaging(rounds=len(models), decay=decay).of([read_model(path) for path in models])
@@ -106,6 +107,7 @@ def model_export(
     """
     if (path is None) == (client is None):
         raise InvalidInput("name the model to export: --model FILE of a server, or --client FOLDER; not both.")
+    require_model_files()
     from lrdp.federation.local.exporting import export, verified_by
 
     kept = verified_by(client) if client is not None else _read(path or Path())
@@ -129,11 +131,10 @@ def _to_onnx(kept: AnyModel, out: Path, task: str, inputs: list[str]) -> None:
 
 
 def _read(path: Path) -> AnyModel:
+    require_model_files()
     from lrdp.federation.local.onnx_files import read_onnx
     from lrdp.federation.wire.model_averages import read_kept
-    from lrdp.federation.wire.requirements import require_torch
 
-    require_torch()
     return read_onnx(path) if path.suffix == ".onnx" else read_kept(path)
 
 

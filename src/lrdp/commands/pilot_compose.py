@@ -12,9 +12,11 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import Final
 
+from lrdp.version import __version__
+
 _FIRST, _SECOND, _AFTER = "  guard-0:\n", "  guard-1:\n", "networks:\n"
 _BUILD: Final = re.compile(r"^ +build: .*\n", re.MULTILINE)
-_NUMBERED: Final = re.compile(r"^  (?:hospital|socket)-\d+: .*\n", re.MULTILINE)
+_NUMBERED: Final = re.compile(r"^  (?:hospital|socket|metrics)-\d+: .*\n", re.MULTILINE)
 _HOME: Final = "      - {type: volume, source: hospital-0, target: /var/lib/lrdp}\n"
 _FOUNDED: Final = (
     "      - {type: bind, source: ../clients/NAME, target: /var/lib/lrdp/hospital, bind: {create_host_path: false}}\n"
@@ -29,13 +31,16 @@ _SERVER_FOLDERS: Final = """\
         read_only: true
         bind: {create_host_path: false}
 """
-_HEAD: Final = """\
+_HEAD: Final = f"""\
 # This pilot on one machine, made by `lrdp found` from lrdp's deploy/compose/pilot.yaml: one person holds all keys here.
 # Before it starts, beside this file: tls/ (ca.crt, server.crt, server.key) and app/ for the server, public/ for setup,
 # and for each hospital NAME/data and NAME/supernode (key, ca.crt); docs/deployment.md says how to fill them. Then
 #   chown -R 10001:10001 ../clients && chown -R 10002:10002 ../server
 #   docker compose --env-file pilot.env --file pilot.yaml up --detach
-# with the images lrdp-guard and lrdp-flower. The server's certificate is for DNS:superlink and IP:127.0.0.1.
+# The server's certificate is for DNS:superlink and IP:127.0.0.1. The images are built in the folder that the source
+# archive of this release, lrdp-{__version__}.tar.gz, unpacks to; a task may need packages beyond those of GUARD_EXTRAS:
+#   docker build --file deploy/Containerfile --target guard --tag lrdp-guard:0.1 .
+#   docker build --file deploy/Containerfile --target flower --tag lrdp-flower:0.1 .
 """
 
 
@@ -51,7 +56,10 @@ def _pilot(text: str, names: Sequence[str]) -> str:
     after = _NUMBERED.sub("", others[others.index(_AFTER) :])
     block = (_FIRST + first).replace(_HOME, _HOME + _FOUNDED).replace("./hospital-0/code", "../code")
     before = before[before.index("name: ") :].replace(_SERVER, _SERVER + _SERVER_FOLDERS)
-    volumes = "".join(f"  hospital-{number}: {{}}\n  socket-{number}: *socket\n" for number, _ in enumerate(names))
+    volumes = "".join(
+        f"  hospital-{number}: {{}}\n  socket-{number}: *socket\n  metrics-{number}: *metrics\n"
+        for number, _ in enumerate(names)
+    )
     services = "".join(_of_hospital(block, number, name) for number, name in enumerate(names))
     return f"{_HEAD}{before}{services}{after}{volumes}"
 
@@ -60,7 +68,7 @@ def _of_hospital(block: str, number: int, name: str) -> str:
     """Volumes are numbered, so that no two names of hospitals can be one volume; folders have the hospital's name."""
     block = block.replace("./hospital-0/", f"./{name}/").replace("/NAME", f"/{name}")
     block = re.sub(r"^  (guard|supernode|setup)-0:$", rf"  \1-{name}:", block, flags=re.MULTILINE)
-    return re.sub(r"source: (hospital|socket)-0,", rf"source: \1-{number},", block)
+    return re.sub(r"source: (hospital|socket|metrics)-0,", rf"source: \1-{number},", block)
 
 
 def _shipped(name: str) -> str:

@@ -37,10 +37,15 @@ def streams() -> Iterator[None]:
 
 
 class _Stream:
-    """A stream as it is, except for what it does with letters that it lacks, and when it fails."""
+    """A stream as it is, except for what it does with letters that it lacks, and when it fails.
+
+    It fails for good: where somebody on the way caught the error, as a federation does for whoever watches it, the next
+    word is lost as well, and the command must not end as if all had been said.
+    """
 
     def __init__(self, stream: TextIO, failed: Callable[[OSError], None]) -> None:
         self._stream, self._failed = stream, failed
+        self._lost: OSError | None = None
 
     @classmethod
     def of(cls, stream: TextIO, failed: Callable[[OSError], None]) -> Any:
@@ -51,6 +56,8 @@ class _Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        if self._lost is not None:
+            self._failed(self._lost)
         with self._watched():
             self._stream.write(spelled(text, self._stream.encoding or "ascii"))
         return len(text)
@@ -64,6 +71,7 @@ class _Stream:
         try:
             yield
         except OSError as problem:
+            self._lost = problem
             _abandon(self._stream)
             self._failed(problem)
 
@@ -78,7 +86,7 @@ def _unanswered(problem: OSError) -> NoReturn:
     raise InvalidInput(
         f"the answer cannot be written to standard output: {problem.strerror}; what was charged or written to files "
         f"before stands, and nothing more was begun."
-    ) from None
+    ) from problem
 
 
 def _unheard(_: OSError) -> None:

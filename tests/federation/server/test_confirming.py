@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord
+from typer.testing import CliRunner
 
 from federation.rotations import rotate
 from federation.worlds import World, initial, world
+from lrdp.cli import app
 from lrdp.federation import BufferedAverage, RunResult, Terms, VerifiedAverage
 from lrdp.federation.server.terms import EvaluateFunction
 from lrdp.federation.wire.flower import from_message
@@ -89,6 +91,30 @@ def test_the_run_ends_with_what_it_waits_for_and_goes_on_once_that_comes(tmp_pat
     come_back(place)
     assert start(place, 3, None).reason == ""
     assert (place.audit().failure, place.audit().rounds) == (None, 3)
+
+
+def test_an_auditor_of_the_servers_folder_is_told_what_is_not_in_the_receipts_yet(tmp_path: Path) -> None:
+    """It is the server's word alone: whether the receipts hold does not depend on it."""
+    place = left_after_its_tag(tmp_path)
+    words = ["verify", str(place.consortium.server_folder), "--pin", place.consortium.registry().digest.hex()]
+
+    def audited() -> tuple[str, int]:
+        done = CliRunner().invoke(app, words)
+        return done.stderr.partition(": ")[2].partition(".")[0], getattr(done.exception, "exit_code", 0)
+
+    in_step(place, 3)
+    assert audited() == ("1 round", 5), "and receipts of no round prove nothing"
+    rotate(place, without=["hospital-4"])
+    in_step(place, 3)
+    assert audited() == ("1 round and the registry in force", 5)
+    come_back(place)
+    assert in_step(place, 3).reason == ""
+    assert audited() == ("", 0)
+    (receipts,) = place.consortium.server_folder.glob("receipts-*.txt")
+    receipts.write_text("\n".join(receipts.read_text().split()[:2]) + "\n")
+    assert audited() == ("2 rounds and the registry in force", 0)
+    (place.consortium.server_folder / "session.state").write_text("damaged")
+    assert audited() == ("", 0)
 
 
 def test_what_waits_for_a_buffer_is_kept_and_nobody_trains_for_one_that_cannot_fill(tmp_path: Path) -> None:

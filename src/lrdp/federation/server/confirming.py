@@ -6,8 +6,13 @@ at the same round, and show each to others: an honest participant signs tags in 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from lrdp.federation.server.chronicle import Chronicle, Concluded
-from lrdp.integrity import Registry
+from lrdp.federation.server.saved_state import read_state
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.questions import Hello, read_message
+from lrdp.integrity import Position, Registry, Session
 from lrdp.screen import visible
 
 
@@ -43,3 +48,27 @@ def would_strand(chronicle: Chronicle, registry: Registry, least: int) -> bool:
     stay = {name for name, member in before.items() if after.get(name) == member}
     to_come = len(ended.receipt.accepts) + len(stay.intersection(ended.owing))
     return to_come < ended.quorum and sum(chronicle.can_follow(name) for name in stay) < least
+
+
+def outstanding(folder: Path, reached: Position | None) -> str:
+    """What the state in a server's folder has beyond receipts that lead to ``reached``; empty where that is nothing.
+
+    It is the server's word, and proves nothing. Raises LrdpError where the state cannot be read.
+    """
+    state = read_state(folder)
+    hello = None if state is None else read_message(Frame(state.hello))
+    if state is None or not isinstance(hello, Hello):
+        return ""
+    opened = Session.decode(hello.session)
+    if not (folder / f"receipts-{opened.digest.hex()[:16]}.txt").exists():
+        return ""  # the state is of a later session than the receipts
+    rounds, registry = (0, opened.registry) if reached is None else (reached.round, reached.session.registry)
+    more = state.round - rounds
+    parts = [f"{more} round{'s' if more > 1 else ''}"] if more > 0 else []
+    parts += ["the registry in force"] if opened.registry.version + len(hello.rotations) > registry.version else []
+    if not parts:
+        return ""
+    return (
+        f"Not in these receipts yet, by the server's own word: {' and '.join(parts)}. They are added once a quorum has "
+        f"confirmed the first round of them."
+    )

@@ -10,6 +10,7 @@ from typing import Final
 from lrdp.errors import InvalidInput
 
 LEAST_FLOWER: Final = (1, 41)
+_FOR_MODELS: Final = ("torch", "safetensors")
 _ADVICE: Final = "install it with pip install 'lrdp[flower]'"
 
 
@@ -28,6 +29,15 @@ def require_torch() -> None:
     """Raise InvalidInput, in one sentence, where torch is missing."""
     if find_spec("torch") is None:
         raise InvalidInput(f"torch is missing, and clients train with it: {_ADVICE}.")
+
+
+def require_model_files() -> None:
+    """Raise InvalidInput, in one sentence, where what reads and writes models and cases is missing."""
+    if missing := [name for name in _FOR_MODELS if find_spec(name) is None]:
+        raise InvalidInput(
+            f"{' and '.join(missing)} must be installed to read and write models: pip install 'lrdp[train]'; Flower is "
+            f"not needed for it."
+        )
 
 
 def _release(version: str) -> tuple[int, ...]:
