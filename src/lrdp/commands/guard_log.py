@@ -48,7 +48,7 @@ def shown(address: str | None, path: Path | None) -> Iterator[ShowLine]:
             page.close()
 
 
-def _page_file(path: Path) -> Show:
+def _page_file(path: Path) -> ShowLine:
     """What writes the page to a file, readable by everybody who may enter its folder.
 
     Raises:
