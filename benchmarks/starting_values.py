@@ -87,7 +87,8 @@ def main() -> None:
     for kind, tasks in KINDS.items():
         chosen = [line for line in lines if line.task in tasks]
         kappa, factor = shared(chosen)
-        lost = [line.lost(kappa) for line in chosen]
+        # By the two digits that the rule has, and everybody takes.
+        lost = [line.lost(round(kappa, 2)) for line in chosen]
         figures = f"{fmean(lost):.2f} points lost on average, {max(lost):.2f} at most"
         print(f"{kind}: κ = {kappa:.2f} (×/÷ {factor:.2f}), {figures}")
 

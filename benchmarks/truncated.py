@@ -29,8 +29,8 @@ from lrdp.experiments.study.surroundings import surroundings
 DELTA: Final = 1e-5
 SEED: Final = 20
 LEAST_EPSILON, MOST_EPSILON = 1e-4, 12.0
-CUT: Final = 3e-5
-"""How finely losses are cut: where the cap is out of reach both are plain Poisson, and differ by less than this."""
+TAIL: Final = 3e-5
+"""What our cut-off tail costs at most, 10⁻⁴ of δ: where both are plain Poisson they differ by less than this."""
 USUAL: Final = Adjacency.ADD_REMOVE
 
 
@@ -94,7 +94,7 @@ def compared(setting: Setting, peer: str) -> dict[str, Any]:
     """A row of the record."""
     ours, theirs = setting.ours, setting.theirs(setting.records)
     row: dict[str, Any] = {**asdict(setting), "ours": ours, "theirs": theirs, "ratio": ours / theirs, "peer": peer}
-    if ours > theirs * (1 + CUT):
+    if ours > theirs * (1 + TAIL):
         row["theirs_at_the_worst_size"] = max(setting.theirs(size) for size in smaller_sizes(setting))
     return row
 
@@ -104,9 +104,9 @@ def summary(rows: list[dict[str, Any]], refused: int) -> dict[str, Any]:
     return {
         "settings": len(rows),
         "turned_away": refused,
-        "above": int((ratios > 1 + CUT).sum()),
+        "above": int((ratios > 1 + TAIL).sum()),
         "above_at_every_size": sum(
-            row["ours"] > (1 + CUT) * row.get("theirs_at_the_worst_size", math.inf) for row in rows
+            row["ours"] > (1 + TAIL) * row.get("theirs_at_the_worst_size", math.inf) for row in rows
         ),
         "largest_ratio": float(ratios.max()),
         "median_ratio": float(np.median(ratios)),

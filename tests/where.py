@@ -23,6 +23,7 @@ MECHANISMS = {
     "sized": ["commands/test_steps", "accounting/test_planning"],
     "truncated_poisson": [
         "accounting/test_every_size",
+        "accounting/test_runs_of_sizes",
         "accounting/mechanisms/test_mechanisms",
         "accounting/test_brute_force",
     ],

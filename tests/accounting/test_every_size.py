@@ -56,13 +56,18 @@ def truncated(setting: tuple[int, int, int], noise: float) -> TruncatedPoissonGa
     return TruncatedPoissonGaussian(dataset_size=size, batch_size=batch, cap=cap, noise_multiplier=noise)
 
 
-def believing(mechanism: TruncatedPoissonGaussian, *, rows: slice = slice(None), swap: float = 1.0) -> Mechanism:
-    """A bound that forgets some sizes, or has the record displace others ``swap`` times as likely."""
+def believing(
+    mechanism: TruncatedPoissonGaussian, *, rows: slice = slice(None), swap: float = 1.0, enter: float = 1.0
+) -> Mechanism:
+    """A bound that forgets some sizes, or has the record displace others or enter freely so many times as likely."""
     pair = mechanism.dominating_pair(ADD_REMOVE)
     assert isinstance(pair, MixedPair)
-    free, *displacing = pair.pairs
-    scaled = [GaussianMixturePair((swap * each.weights[0],), each.deviation) for each in displacing]  # type: ignore[attr-defined]
-    return Bare(pair=MixedPair(weights=pair.weights[rows], pairs=(free, *scaled)))
+    times = (enter, *(swap for _ in pair.pairs[1:]))
+    scaled = (
+        GaussianMixturePair((factor * each.weights[0],), each.deviation)  # type: ignore[attr-defined]
+        for factor, each in zip(times, pair.pairs, strict=True)
+    )
+    return Bare(pair=MixedPair(weights=pair.weights[rows], pairs=tuple(scaled)))
 
 
 def test_no_data_set_up_to_the_stated_size_costs_more_than_is_said_at_two_thousand_points() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from federation.worlds import TRAINING, World, hospitals, initial, model
+from lrdp.accounting import FullBatchGaussian, Training
 from lrdp.errors import InvalidInput, PolicyRefused
 from lrdp.federation import InProcessGrid, Node, found, guarded_client_app, private_client_app
 from lrdp.federation.client.counting import counting
@@ -22,7 +24,17 @@ from lrdp.federation.client.local_task import LocalTask, Workbench
 from lrdp.federation.client.participant import Participant
 from lrdp.federation.local.consortium import enrol, pinned
 from lrdp.federation.wire.sockets import listening
-from lrdp.ledger import FIXED_SIZE, Clipped, Holder, draft, summarize
+from lrdp.ledger import (
+    FIXED_SIZE,
+    RECOMMENDED,
+    BudgetCounting,
+    Clipped,
+    Holder,
+    PolicyRecipe,
+    draft,
+    summarize,
+)
+from lrdp.report.statement import Statement, record
 from lrdp.training import CrossEntropy, PublicConstants, Sgd, TensorRecords
 
 MOST = 5
@@ -54,7 +66,28 @@ BY_PATIENT = LocalTask(model=model, dataset=visits, loss=CrossEntropy(classes=2)
 BY_ROW = LocalTask(model=model, dataset=visits, loss=CrossEntropy(classes=2))
 
 
-def of_patients(folder: Path, count: int = 3) -> World:
+class Way(NamedTuple):
+    """A kind of step with how it is counted, and the training that a policy of it states."""
+
+    recipe: PolicyRecipe
+    training: Training
+
+    @property
+    def stated(self) -> int:
+        return self.training.dataset_size
+
+
+MANY = replace(TRAINING, dataset_size=PATIENTS + 9)  # far fewer than there are rows
+FIXED = Way(FIXED_SIZE, TRAINING)
+WAYS = {
+    "fixed size": FIXED,
+    "truncated Poisson": Way(RECOMMENDED, MANY),
+    "full batch": Way(PolicyRecipe(FullBatchGaussian, BudgetCounting.RESERVED), MANY),
+}
+in_every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+def of_patients(folder: Path, count: int = 3, way: Way = FIXED) -> World:
     """A consortium whose policies clip units."""
     names = hospitals(count)
     consortium = found(folder / "consortium", dict.fromkeys(names, TRAINING))
@@ -63,7 +96,7 @@ def of_patients(folder: Path, count: int = 3) -> World:
         for made in (home.folder / "policy.toml", home.folder / "ledger.db", *home.folder.glob("keys/[ac]*.pem")):
             made.unlink()
         holder = Holder(client=name, unit="patient", max_rows_per_unit=MOST, clipped=Clipped.UNITS)
-        enrol(home, draft(holder, TRAINING, pinned(consortium, consortium.registry()), FIXED_SIZE))
+        enrol(home, draft(holder, way.training, pinned(consortium, consortium.registry()), way.recipe))
     app = private_client_app(
         model=model,
         dataset=visits,
@@ -75,8 +108,9 @@ def of_patients(folder: Path, count: int = 3) -> World:
     return World(consortium, names, InProcessGrid(nodes))
 
 
-def test_hospitals_train_by_patient_and_their_books_are_about_patients(tmp_path: Path) -> None:
-    place = of_patients(tmp_path)
+@in_every_way
+def test_hospitals_train_by_patient_and_their_books_and_statements_are_about_patients(tmp_path: Path, way: Way) -> None:
+    place = of_patients(tmp_path, way=way)
     result = place.run(2)
     assert [report.verified for report in place.reports] == [True] * 2
     assert place.audit().failure is None
@@ -89,7 +123,16 @@ def test_hospitals_train_by_patient_and_their_books_are_about_patients(tmp_path:
         summary = summarize(place.books(name))
         assert summary.policy.identity.clipped is Clipped.UNITS
         assert summary.group.epsilon == summary.guaranteed.epsilon > 0.0
-        assert {getattr(step, "dataset_size", None) for step in summary.history} == {TRAINING.dataset_size}
+        assert {(step.name, getattr(step, "dataset_size", None)) for step in summary.history} == {
+            (way.recipe.kind.name, way.stated)
+        }
+        assert summary.group_spent.epsilon == summary.spent.epsilon > 0.0
+        said = record(Statement(summary=summary))
+        assert (said["unit"], said["clipped"]) == ("patient", "units")
+        (unit,) = (point["text"] for point in said["points"] if point["key"] == "unit")
+        assert (
+            f"One patient, with all rows: they are drawn together, at most {MOST} of them, and clipped as one." in unit
+        )
 
 
 def test_the_number_that_the_policy_bounds_is_that_of_patients(tmp_path: Path) -> None:
@@ -98,6 +141,16 @@ def test_the_number_that_the_policy_bounds_is_that_of_patients(tmp_path: Path) -
     few = LocalTask(model=model, dataset=lambda _: Visits(0, 90), loss=CrossEntropy(classes=2), units=patients)
     with pytest.raises(InvalidInput, match="the data set has 90 records"):
         Workbench(few, {}).set_up(home.policy())
+    Workbench(BY_PATIENT, {"partition-id": 0}).set_up(home.policy())
+
+
+@pytest.mark.parametrize("way", list(WAYS.values())[1:], ids=list(WAYS)[1:])
+def test_an_upper_bound_too_is_one_on_patients(tmp_path: Path, way: Way) -> None:
+    """360 rows of 120 patients fit in a policy for 129; as many patients as it bounds leave no room for one more."""
+    home = of_patients(tmp_path, way=way).consortium.client("hospital-0")
+    many = LocalTask(model=model, dataset=lambda _: Visits(0, way.stated), loss=CrossEntropy(classes=2), units=patients)
+    with pytest.raises(InvalidInput, match=f"the data set has {way.stated} records"):
+        Workbench(many, {}).set_up(home.policy())
     Workbench(BY_PATIENT, {"partition-id": 0}).set_up(home.policy())
 
 
@@ -125,8 +178,10 @@ def test_correct_records_are_not_counted_where_a_record_is_a_patient(tmp_path: P
         counting(bench.with_constants(PublicConstants(clip_norm=1.0, optimiser=Sgd(lr=1.0))), 1.0)
 
 
-def test_a_guard_trains_by_patient(tmp_path: Path) -> None:
-    place = of_patients(tmp_path)
+@pytest.mark.one_in(3, begin=1)  # the recommended kind every day
+@in_every_way
+def test_a_guard_trains_by_patient(tmp_path: Path, way: Way) -> None:
+    place = of_patients(tmp_path, way=way)
     home: ClientHome = place.consortium.client("hospital-0")
     with pytest.raises(InvalidInput, match="makes records of rows"):
         inspected(Ward(home=home, task=BY_ROW, settings={"partition-id": 0}))

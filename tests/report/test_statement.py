@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from ledger.worlds import STEP, World, policy, request, round_trip
-from lrdp.accounting import PrivacySpent, RenyiOrders, for_group, guess_rate
+from lrdp.accounting import (
+    GroupAccountant,
+    Mechanism,
+    PrivacySpent,
+    RenyiOrders,
+    ReservedSlots,
+    for_group,
+    guess_rate,
+)
 from lrdp.errors import BudgetExceeded, InvalidInput, PolicyRefused
 from lrdp.figures import AtMost
 from lrdp.ledger import raise_budget, void
@@ -192,6 +200,24 @@ def test_rows_per_unit_enlarge_epsilon(tmp_path: Path) -> None:
     assert summary.group_spent.epsilon < summary.group.epsilon
     assert summary.group_spent.delta == delta
     assert f"in advance, ε = {AtMost(summary.group_spent.epsilon):.4f}" in words
+
+
+def test_rows_per_unit_pay_for_reserved_slots_together(tmp_path: Path) -> None:
+    """Where slots are counted, all rows of a unit have a pair of their own, which is far below the formula."""
+    slots: dict[Mechanism, int] = {STEP: 117}
+    with World(folder=tmp_path, rules=policy(max_rows_per_unit="3")).create(rule=ReservedSlots(slots=slots)) as ledger:
+        round_trip(ledger, request())
+        summary = summarize(ledger.books)
+    together = GroupAccountant(adjacency=summary.adjacency, rows=3)
+    assert summary.group == together.epsilon(slots, summary.guaranteed.delta)
+    assert summary.group.delta == summary.guaranteed.delta  # the formula's would be larger
+    assert summary.guaranteed.epsilon < summary.group.epsilon
+    assert summary.group.epsilon < together.by_formula(slots, summary.guaranteed.delta).epsilon  # control
+    assert summary.group_spent == together.epsilon(summary.history, summary.guaranteed.delta)
+    words = " ".join(text(Statement(summary=summary)).split())
+    assert f"ε = {AtMost(summary.group.epsilon):.4f}" in words
+    assert f"in advance, ε = {AtMost(summary.group_spent.epsilon):.4f}" in words
+    assert record(Statement(summary=summary))["group"]["epsilon"] == summary.group.epsilon
 
 
 def test_what_was_charged_for_units_needs_no_group_and_the_statement_says_whom_it_is_for(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Sampling: which records a step reads (traps 1, 8, 9)."""
 
-from itertools import pairwise
+from fractions import Fraction
+from itertools import combinations, pairwise
+from math import comb
 
 import numpy as np
 import pytest
@@ -105,6 +107,90 @@ def test_truncated_poisson_sizes_follow_the_cut_binomial():
     assert sizes.max() == 37
     assert abs((sizes == 37).mean() - expected.sf(36)) < 0.03
     assert abs((sizes <= 30).mean() - stats.binom(180, 37 / 180).cdf(30)) > 0.1  # control
+
+
+def kept_subsets(records, probability, cap):
+    """How likely each subset of the records is to be what is kept, every draw and every way to cut it listed."""
+    chance, law = Fraction(probability), dict.fromkeys(subsets(range(records), cap), Fraction(0))
+    for draw in subsets(range(records), records):
+        kept = min(len(draw), cap)
+        share = chance ** len(draw) * (1 - chance) ** (records - len(draw)) / comb(len(draw), kept)
+        for left in combinations(sorted(draw), kept):
+            law[frozenset(left)] += share
+    return law
+
+
+def subsets(of, most):
+    return [frozenset(each) for size in range(most + 1) for each in combinations(of, size)]
+
+
+def cut_uniformly(records, probability, cap):
+    """The sampler itself, where it is accounted for two records more than there are."""
+    accounted = records + 2
+    batch = round(probability * accounted)
+    sampler = poisson(records=records, batch=batch, cap=cap, accounted=accounted)
+    return lambda stream: frozenset(drawn(sampler, stream).tolist())
+
+
+def cut_in_order(records, probability, cap):
+    """What a sampler that keeps the first records would do."""
+    return lambda stream: frozenset(np.sort(bernoulli_subset(records, probability, stream))[:cap].tolist())
+
+
+CUT = {"records": 7, "probability": 3 / 9, "cap": 3}
+"""More than three of seven are drawn in 17% of the steps."""
+STEPS = 12_000
+
+
+def outcomes(draw):
+    stream, found = Keystream(KEY), dict.fromkeys(subsets(range(7), 3), 0)
+    for _ in range(STEPS):
+        found[draw(stream)] += 1
+    return found
+
+
+def fits(found, groups):
+    """Whether outcomes, put in groups, come as often as the law says: 1 in 10,000 sound samplers would fail."""
+    law = kept_subsets(**CUT)
+    names = sorted({groups(one) for one in law}, key=str)
+    expected = [STEPS * float(sum(chance for one, chance in law.items() if groups(one) == name)) for name in names]
+    seen = [sum(count for one, count in found.items() if groups(one) == name) for name in names]
+    return stats.chisquare(seen, expected).pvalue > 1e-4
+
+
+def test_what_a_cap_that_cuts_leaves_follows_the_law_subset_by_subset():
+    found = outcomes(cut_uniformly(**CUT))
+    assert sum(len(one) == 3 for one in found) == 35
+    assert fits(found, lambda one: one)
+    assert fits(found, len)
+
+
+def test_inclusion_and_pair_frequencies_where_the_cap_cuts():
+    law, found = kept_subsets(**CUT), outcomes(cut_uniformly(**CUT))
+    for size in (1, 2):
+        (likely,) = {sum(chance for one, chance in law.items() if one >= group) for group in exactly(size)}
+        assert likely < Fraction(CUT["probability"]) ** size * Fraction(96, 100)  # without the cap it would be more
+        for group in exactly(size):
+            assert off(found, group, likely) < 4.5
+
+
+def exactly(size):
+    return [frozenset(each) for each in combinations(range(7), size)]
+
+
+def off(found, group, likely):
+    """How many deviations the records of a group are kept together too often or too seldom."""
+    together = sum(count for one, count in found.items() if one >= group)
+    return abs(together - STEPS * likely) / float(STEPS * likely * (1 - likely)) ** 0.5
+
+
+def test_control_a_cut_that_keeps_the_first_records_has_the_right_sizes_and_nothing_else():
+    law, found = kept_subsets(**CUT), outcomes(cut_in_order(**CUT))
+    assert fits(found, len)
+    assert not fits(found, lambda one: one)
+    for size in (1, 2):
+        likely = sum(chance for one, chance in law.items() if one >= exactly(size)[0])
+        assert max(off(found, group, likely) for group in exactly(size)) > 9
 
 
 def slot_frequencies(draw, steps=6000):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from fractions import Fraction
 from math import comb
 
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import mp, mpf
+from scipy.special import betainc
 
 from lrdp.accounting.mechanisms.cut_batches import Cuts, cuts, reached, swapped
 
@@ -114,3 +118,52 @@ def test_where_a_cut_is_too_rare_for_doubles_the_largest_swap_is_taken() -> None
     assert (
         swapped(np.array([size]), batch / size, 520)[0] < 0.999 * batch / size
     )  # the control: here doubles resolve it
+
+
+# ---------------------------------------- large data sets, in forty digits
+def beyond(draws: int, least: int, chance: float) -> mpf:
+    """P(Binomial(draws, chance) ≥ least), term by term from the first until nothing is left."""
+    odds = mpf(chance) / (1 - mpf(chance))
+    term = mp.binomial(draws, least) * mpf(chance) ** least * mp.exp((draws - least) * mp.log1p(-mpf(chance)))
+    total = term
+    for k in range(least, draws):
+        term *= odds * (draws - k) / (k + 1)
+        total += term
+        if term < total * mpf("1e-25"):
+            break
+    return total
+
+
+def truth_of(size: int, chance: float, cap: int) -> tuple[mpf, mpf]:
+    """τ and q̄, as `exactly` has them."""
+    reach = beyond(size - 1, cap, chance)
+    return reach, mpf(cap) / size * beyond(size, cap + 1, chance) / reach
+
+
+LARGE = list(itertools.product((10**5, 10**6, 10**7), (1e-4, 0.01, 0.5), (0.0, 2.0, 8.0, 35.0)))
+"""Records, the share that is expected, and how many deviations the cap lies above: a chance of 10⁻²⁶⁸ is the last."""
+
+
+@pytest.mark.one_in(7)
+@pytest.mark.parametrize(("largest", "share", "above"), LARGE)
+def test_both_chances_are_rounded_up_and_by_little_in_large_data_sets(largest: int, share: float, above: float) -> None:
+    batch = round(largest * share)
+    cap = math.ceil(batch + above * math.sqrt(batch * (1 - share)))
+    sizes = np.array([largest, largest * 99 // 100, cap + 1])
+    with mp.workdps(40):
+        for size, reach, swap in zip(sizes, reached(sizes, share, cap), swapped(sizes, share, cap), strict=True):
+            truth = truth_of(int(size), share, cap)
+            assert truth[0] <= mpf(float(reach)) <= truth[0] * (1 + mpf("1e-8")) + mpf("1.1e-300")
+            # Where doubles do not resolve the tail, the most that can be stands for it.
+            most = mpf(share) * cap / (cap + 1) if reach < 1e-299 else truth[1]
+            assert truth[1] <= mpf(float(swap)) <= most * (1 + mpf("1e-8"))
+
+
+def test_the_room_for_rounding_is_a_hundred_times_what_is_lost_and_grows_with_the_cap() -> None:
+    size, cap = 10**7, 5_055_340
+    with mp.workdps(40):
+        lost = abs(float(mpf(float(betainc(cap, size - cap, 0.5))) / beyond(size - 1, cap, 0.5)) - 1)
+    assert 1e-12 < lost < 1e-11  # the control: forty digits do see what doubles lose
+    # At 10¹⁰ of 10¹¹ records 6.4·10⁻¹⁰ was lost.
+    large = np.array([10**11])
+    assert reached(large, 0.1, 10**10)[0] / betainc(10**10, 9 * 10**10, 0.1) - 1 == pytest.approx(1e-8, rel=1e-3)

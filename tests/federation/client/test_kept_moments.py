@@ -135,17 +135,20 @@ def test_rounds_go_on_over_a_restart_and_a_reply_that_is_asked_for_again_is_the_
 
 
 def test_no_public_constant_of_a_task_changes_what_a_round_costs(tmp_path: Path) -> None:
-    """Four hospitals of one policy, each with another of them: the same charges, the same ε."""
-    place = world(tmp_path, 4)
+    """Five hospitals of one policy, each with another of them: the same charges, the same ε."""
+    place = world(tmp_path, 5)
     apps = [
         app_of(place),
         app_of(place, optimiser=ADAM),
+        app_of(place, optimiser=Sgd(lr=0.1, momentum=0.9, over_rounds=True)),
         app_of(place, clipping=AutomaticClipping(gamma=0.01)),
         app_of(place, normaliser=50.0),
     ]
     place.grid = InProcessGrid({1 + number: Node(app, {"partition-id": number}) for number, app in enumerate(apps)})
     place.run(2, order=Order(normaliser=11.0))
     assert [report.verified for report in place.reports] == [True] * 2
+    kept = [(place.consortium.client(name).standing / "moments").exists() for name in place.names]
+    assert kept == [False, True, True, False, False]
     histories = [place.books(name).charges.history for name in place.names]
     assert all(history == histories[0] for history in histories)
     assert len({place.spent(name) for name in place.names}) == 1

@@ -6,6 +6,7 @@ K ≥ cap it takes another's place with probability p·cap/(K+1), and which reco
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,7 +15,8 @@ from scipy.special import betainc
 
 from lrdp.accounting.renyi import FloatArray, IndexArray
 
-_ROUND_UP = 1 + 1e-9  # above the relative error of the incomplete beta function
+_ROUND_UP = 1e-9  # above the relative error of the incomplete beta function: 1e-11 for caps of five million
+_ROUND_UP_BY_ROOT = 1e-13  # and above it for larger ones, since it grows with the cap's root: 6e-10 at a cap of 10¹⁰
 _LEAST = 1e-300  # where it underflows
 _GROWTH = 1.25  # sizes further from the largest are held together in longer runs
 _KNOTS = np.array([0.0, 0.25, 1.0])
@@ -42,7 +44,7 @@ def filled(others: int, places: int, probability: float) -> float:
 def reached(sizes: IndexArray, probability: float, cap: int) -> FloatArray:
     """τ: the chance that the others alone fill the cap, P(Binomial(size - 1, p) ≥ cap), rounded up; for sizes > cap."""
     chances = betainc(cap, sizes - cap, probability)
-    return np.minimum(np.maximum(chances, _LEAST) * _ROUND_UP, 1.0)
+    return np.minimum(np.maximum(chances, _LEAST) * _rounded_up(cap), 1.0)
 
 
 def swapped(sizes: IndexArray, probability: float, cap: int) -> FloatArray:
@@ -50,10 +52,10 @@ def swapped(sizes: IndexArray, probability: float, cap: int) -> FloatArray:
 
     The mean of p·cap/(K+1) over K ≥ cap is (cap/size)·P(Binomial(size, p) > cap)/P(Binomial(size - 1, p) ≥ cap).
     """
-    most = probability * cap / (cap + 1) * _ROUND_UP
+    most = probability * cap / (cap + 1) * _rounded_up(cap)
     beyond, full = betainc(cap + 1, sizes - cap, probability), betainc(cap, sizes - cap, probability)
     with np.errstate(divide="ignore", invalid="ignore"):
-        swaps = cap / sizes * (beyond / full) * _ROUND_UP**3
+        swaps = cap / sizes * (beyond / full) * _rounded_up(cap) ** 3
     # What has lost some or all of its digits says nothing: a record that meets a full batch has a chance of at most p.
     return np.where(beyond > _LEAST, np.minimum(swaps, most), most)
 
@@ -77,6 +79,11 @@ def cuts(largest: int, probability: float, cap: int) -> Cuts:
     rows = np.column_stack([1 - chances, shares])
     never = (1.0, *(0.0 for _ in knots))
     return Cuts(swaps=tuple(knots.tolist()), weights=(never, *map(tuple, rows.tolist())))
+
+
+def _rounded_up(cap: int) -> float:
+    """The factor that lifts a chance above what the incomplete beta function may have lost of it."""
+    return 1 + max(_ROUND_UP, _ROUND_UP_BY_ROOT * math.sqrt(cap))
 
 
 def _offsets(most: int) -> IndexArray:
