@@ -44,7 +44,7 @@ from lrdp.training.research import seeded_randomness
 CLIENTS, RECORDS, JUDGED, ROUNDS, LOCAL_STEPS, BATCH = 3, 1000, 2000, 10, 3, 128
 SEEDS, TUNING_SEED, EPSILON, DELTA = tuple(range(5)), 100, 8.0, 1e-5
 RATES: Final = (0.25, 0.75, 2.25, 6.75)
-VIEWS, REACH = 4, 2
+VIEWS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +54,14 @@ class Line:
     name: str
     standardised: bool = False
     views: int = 1
+    reach: int = 0
 
 
 LINES: Final = (
     Line(name="plain"),
     Line(name="standardised weights", standardised=True),
-    Line(name=f"{VIEWS} views, moved by up to {REACH} pixels", views=VIEWS),
+    Line(name=f"{VIEWS} views, moved by up to 2 pixels", views=VIEWS, reach=2),
+    Line(name=f"standardised weights, {VIEWS} views, moved by up to 1 pixel", standardised=True, views=VIEWS, reach=1),
 )
 
 
@@ -104,9 +106,9 @@ def right(model: nn.Module, judged: tuple[Tensor, Tensor]) -> float:
         return 100 * float((model(judged[0]).argmax(1) == judged[1]).float().mean())
 
 
-def moved(record: Any, chance: torch.Generator) -> Any:
-    """A picture up to some pixels away from where it was; its edge is black."""
-    down, right = torch.randint(-REACH, REACH + 1, (2,), generator=chance).tolist()
+def moved(record: Any, chance: torch.Generator, reach: int) -> Any:
+    """A picture up to so far away from where it was; its edge is black."""
+    down, right = torch.randint(-reach, reach + 1, (2,), generator=chance).tolist()
     return record[0].roll((down, right), (-2, -1)), record[1]
 
 
@@ -115,7 +117,7 @@ def task(model: nn.Module, share: TensorRecords, rate: float, line: Line) -> Tas
     loss = CrossEntropy(classes=10)
     if line.views == 1:
         return Task(model=model, dataset=share, loss=loss, constants=constants)
-    views = Augmented(share, views=line.views, augment=moved)
+    views = Augmented(share, views=line.views, augment=partial(moved, reach=line.reach))
     return Task(model=model, dataset=views, loss=PerUnit(loss), constants=constants)
 
 

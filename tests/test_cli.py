@@ -24,7 +24,7 @@ from commands.documented import problem_of
 from integrity.parties import identity
 from lrdp.accounting import Option, Training, options
 from lrdp.cli import main
-from lrdp.integrity import keys
+from lrdp.integrity import save_identity
 
 COMMANDS = surface.commands()
 ABSURD = {"Int": ["-1", str(10**30)], "Float": ["-1", "nan", "inf"]}
@@ -164,7 +164,7 @@ SECRETS = [
 
 def join(place: Path) -> None:
     """What the client in ``home`` has once it is in a session: an identity, a task and a place."""
-    keys.save(identity("c000"), place / "home" / "keys" / "identity.pem")
+    save_identity(identity("c000"), place / "home" / "keys" / "identity.pem")
     (place / "home" / "session").mkdir()
     (place / "own_task.py").write_text(
         "from torch import nn\n"

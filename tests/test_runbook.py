@@ -18,7 +18,7 @@ import torch
 from flwr.app import ArrayRecord
 
 from lrdp.federation import Consortium, InProcessGrid, Node, RoundReport, Terms, VerifiedAverage, private_client_app
-from lrdp.integrity import Registry, keys, read_registry
+from lrdp.integrity import Registry, load_identity, read_registry
 from lrdp.training import CrossEntropy, TensorRecords
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
@@ -86,7 +86,7 @@ class Pilot:
             return names
 
         terms = Terms(
-            identity=keys.load(folder / "identity.pem"),
+            identity=load_identity(folder / "identity.pem"),
             registry=registry,
             folder=folder,
             choose=choose,  # type: ignore[arg-type]

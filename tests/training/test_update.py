@@ -182,7 +182,7 @@ def test_optimisers_see_noisy_gradients_only():
         moments = 0
         over_rounds = False
 
-        def start(self, parameters, deviation, before=None):
+        def start(self, parameters, before=None):
             return self
 
         def step(self, number, place, noisy):
