@@ -46,7 +46,7 @@ class Noted:
     def __init__(self) -> None:
         self._given: dict[int, Tensor] = {}
 
-    def start(self, parameters: Sequence[Tensor], deviation: float = 0.0, before: Moments | None = None) -> Noting:
+    def start(self, parameters: Sequence[Tensor], before: Moments | None = None) -> Noting:
         return Noting(self._given)
 
     @property
