@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from paper_tables import utility
 from paper_tables.filling import table
 
 TASKS: Final = {
@@ -58,7 +59,7 @@ def independent(found: Mapping[str, Any]) -> str:
         task, epsilon = name.split()
         means = [f"{sum(each) / len(each):.2f}" for each in (theirs, ours)]
         interval = f"{gap['low']:+.3f} … {gap['high']:+.3f}"
-        lines.append([task, epsilon, str(len(ours)), *means, f"{gap['gap']:+.3f}", interval])
+        lines.append([utility.TASKS[task], epsilon, str(len(ours)), *means, f"{gap['gap']:+.3f}", interval])
     heads = ["task", "ε", "seeds of each", "Poisson, Opacus's PRV", "truncated Poisson, PLD", "difference", "95%"]
     return table(heads, lines)
 

@@ -43,7 +43,7 @@ def _axes() -> str:
 
 def _points(curve: TradeOff) -> str:
     places = ((_at(math.log10(false))[0], _at(math.log10(true))[1]) for false, true in curve.curve() if true > 0)
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return " ".join(f"{x},{y}" for x, y in places)
 
 
 def _at(decade: float) -> tuple[float, float]:
