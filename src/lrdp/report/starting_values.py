@@ -50,8 +50,8 @@ def starting_values(step: SizedGaussian, steps: int, local_steps: int) -> tuple[
             "clip norm",
             _CLIP_NORM,
             "for features of norm 1, where a linear head's gradients are at most √2 long; "
-            "it was not tuned here, and a third of it was better in 12 of 14 ablations: scale it with the features, and "
-            "the learning rate inversely",
+            "it was not tuned here, and a third of it was better in 12 of 14 ablations: scale it with the features, "
+            "and the learning rate inversely",
             _STUDY,
         ),
         _plain(
