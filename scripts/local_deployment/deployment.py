@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from local_deployment.certificates import Certificates, make_certificates, make_node_key
+from local_deployment.certificates import make_certificates, make_node_key
 from local_deployment.parties import APP, CODE, Hospital, Parties
 from local_deployment.processes import DeploymentFailed, Processes, free_ports, listens
 
 RUN: Final = "flwr-run"
 _CONNECTION: Final = "consortium"
+_SERVER_APP: Final = "flwr-serverapp"
 _STARTING_SECONDS: Final = 90.0
 _STARTED_RUN: Final = re.compile(r"Successfully started run (\d+)")
 
@@ -37,7 +38,7 @@ class Deployment:
 
     def start(self) -> None:
         """Everybody; returns when the SuperLink answers and all guards listen."""
-        self._start_superlink(self._certificates)
+        self.start_superlink()
         for hospital in self._parties.hospitals:
             if self._certificates is not None:
                 self._register(hospital)
@@ -46,8 +47,9 @@ class Deployment:
             self.await_guard(hospital)
             self.start_supernode(hospital)
 
-    def _start_superlink(self, certificates: Certificates | None) -> None:
-        server = self._parties.server
+    def start_superlink(self) -> None:
+        """Returns when it answers; with the nodes and runs that it had before, if it was killed."""
+        server, certificates = self._parties.server, self._certificates
         at = ("--host", "127.0.0.1", "--port", str(self._port), "--database", str(server / "flower.db"))
         protected = ["--insecure"]
         connection = f'[superlink.{_CONNECTION}]\naddress = "127.0.0.1:{self._port}"\n'
@@ -58,7 +60,7 @@ class Deployment:
         else:
             connection += "insecure = true\n"
         home = server / "flower"
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         (home / "config.toml").write_text(connection, encoding="utf-8")
         command = ["flower-superlink", *protected, *at, "--disable-runtime-dependency-installation"]
         self._processes.start("superlink", command, self._home(server))
@@ -91,6 +93,16 @@ class Deployment:
             command += ["--root-certificates", str(self._certificates.root)]
             command += ["--auth-supernode-private-key", str(hospital.node_key)]
         self._processes.start(f"{hospital.name}-supernode", command, self._home(hospital.folder))
+
+    def kill_server_app(self) -> None:
+        """SIGKILL for the app that makes rounds, and for the `flwr run` that shows what it says."""
+        home = f"FLWR_HOME={self._home(self._parties.server)['FLWR_HOME']}"
+        self._processes.kill_all(home, _SERVER_APP)
+        self._processes.kill(RUN)
+
+    def kill_server(self) -> None:
+        """The same for all that runs on the server's machine."""
+        self._processes.kill_all(f"FLWR_HOME={self._home(self._parties.server)['FLWR_HOME']}")
 
     def kill(self, hospital: Hospital) -> None:
         """SIGKILL for a hospital's SuperNode, its app and its guard."""

@@ -95,6 +95,15 @@ class Processes:
         self._signal(name, signal.SIGKILL)
         self._running.pop(name).wait()
 
+    def kill_all(self, *words: str) -> None:
+        """The same for every process, children among them, whose command line and environment have all these words."""
+        for number in self._marked(words):
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        for name, process in list(self._running.items()):
+            if process.poll() == -signal.SIGKILL:
+                del self._running[name]
+
     def wait(self, name: str, seconds: float) -> None:
         """Wait for a process to end, and raise if it ended with an error."""
         process = self._running[name]
@@ -130,12 +139,14 @@ class Processes:
         with suppress(ProcessLookupError):
             os.killpg(self._running[name].pid, number)
 
-    def _marked(self) -> list[int]:
-        mark, found = f"{MARK}={self._mark}".encode(), []
-        for path in Path("/proc").glob("[0-9]*/environ"):
+    def _marked(self, words: Sequence[str] = ()) -> list[int]:
+        """Those that were started here or by one of these, with all words in their command line or environment."""
+        wanted, found = [f"{MARK}={self._mark}", *words], []
+        for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if mark in path.read_bytes().split(b"\0"):
-                    found.append(int(path.parent.name))
+                said = (path / "environ").read_bytes() + (path / "cmdline").read_bytes()
+                if all(word.encode() in said for word in wanted):
+                    found.append(int(path.name))
         return [number for number in found if number != os.getpid()]
 
 

@@ -164,6 +164,46 @@ def test_a_hospital_killed_as_it_trains_comes_back_and_every_charge_is_accounted
     assert stays_behind(folder) == []
 
 
+def kill_the_app(deployment):
+    deployment.kill_server_app()
+
+
+def kill_the_machine(deployment):
+    """And start what starts with it; SuperNodes find it again."""
+    deployment.kill_server()
+    deployment.start_superlink()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("die", [kill_the_app, kill_the_machine])
+def test_the_same_flwr_run_again_goes_on_in_the_same_session_once_the_server_has_died(folder, die):
+    rounds, steps = 3, 2
+    parties = founded(folder, training_of(HOSPITALS, 2 * rounds, steps), HOSPITALS, HOSPITALS)
+    pin = json.loads(parties.registry.read_text(encoding="utf-8"))["digest"]
+    log, run = parties.server / "rounds.jsonl", Run(rounds=rounds, local_steps=steps, timeout=600.0)
+    with Processes(folder / "logs") as processes:
+        deployment = Deployment(parties, processes, port=free_ports(1)[0], secure=False)
+        deployment.start()
+        deployment.begin(run)
+        processes.until(log.exists, 800, "no round was made", but="flwr-run")
+        die(deployment)
+        before = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        deployment.begin(run)
+        deployment.finish(1200)
+        audit = verified(deployment.receipts(), pin, processes)  # which is one file
+
+    reports = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert 0 < len(before) < rounds, "it died too late, or made its rounds all the same"
+    assert [report["model"] for report in reports] == list(range(rounds))
+    assert all(report["verified"] for report in reports)
+    assert len({report["session"] for report in reports}) == 1
+    assert (audit["rounds"], set(audit["participants"].values())) == (rounds, {rounds})
+    for hospital in parties.hospitals:  # what was trained for the server that died was sent again, and paid for once
+        assert charged(hospital) == [(number, "SENT") for number in range(rounds)]
+    assert stays_behind(folder) == []
+
+
 def test_a_port_that_is_taken_is_refused_in_one_sentence():
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]

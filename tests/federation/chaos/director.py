@@ -13,26 +13,34 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from federation.rotations import newcomer, replace_key, rotate
 from federation.worlds import TRAINING, World, model, records, reopened
-from lrdp.federation import LocalTask, found
+from lrdp.federation import CommonRules, LocalTask, found
 from lrdp.federation.client.guard import Ward, inspected
-from lrdp.federation.server.saved_state import read_state
-from lrdp.integrity import Registry, new_identity, read_step
+from lrdp.integrity import Identity, Registry, new_identity
+from lrdp.ledger import Scheme
 from lrdp.training import CrossEntropy
 
 from . import cast
-from .schedule import SERVER, Change, Schedule
+from .diary import note
+from .schedule import ABRUPT, SERVER, Change, Schedule
+from .server_files import could_do_without, in_force, participants, rounds_verified
 
 PR_SET_PDEATHSIG = 1
 STEP_SECONDS = 0.05
 LISTED_SECONDS = 1.0
 """So long a killed node is listed still."""
+MOST_ATTEMPTS = 3
+"""For each round that is wanted: a chaos that needs more does not come to its end."""
+FIRST = 1
+"""The version of the registry that a consortium is founded with."""
+TASK = "task_of_the_chaos:task"
 
 
 def die_with_parent() -> None:
@@ -53,17 +61,20 @@ class Director:
     gone: dict[int, float] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
     due: list[Change] = field(init=False)
+    attempts: int = field(init=False)
+    moments: dict[int, float] = field(default_factory=dict)
     waiting: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
     calm: bool = False
 
     def __post_init__(self) -> None:
-        self.due = sorted(self.schedule.changes, key=lambda change: change.after)
+        self.due, self.attempts = self.schedule.days, self.schedule.rounds
         for name in ("sockets", "passed", "logs"):
             (self.folder / name).mkdir()
         names = [f"hospital-{number}" for number in range(self.schedule.founders)]
         plans = dict(zip(names, self.schedule.budgets, strict=False))
         trainings = {name: replace(TRAINING, rounds=rounds, local_steps=1) for name, rounds in plans.items()}
-        found(self.folder / "consortium", trainings, min_roster=3, task="task_of_the_chaos:task")
+        rules = CommonRules(scheme=Scheme(self.schedule.scheme))
+        found(self.folder / "consortium", trainings, min_roster=3, task=TASK, rules=rules)
         self.world = reopened(self.folder, self.schedule.founders)
         self.load()
         for number in range(self.schedule.founders):
@@ -101,7 +112,7 @@ class Director:
         birth, self.births[name] = self.births[name], self.births[name] + 1
         mortal = not self.calm and self.deaths[kind] < self.mortality(kind)
         calls = self.schedule.lifetime(kind, name, birth) if mortal else 0
-        attempts = self.schedule.attempts
+        attempts = self.attempts
         acts: dict[str, Callable[[], None]] = {
             "guard": lambda: cast.guard(self.folder, number, calls),
             "node": lambda: cast.node(self.folder, number, birth, calls),
@@ -143,40 +154,65 @@ class Director:
                     return os.waitstatus_to_exitcode(status)
                 raise RuntimeError(f"{name} ended by itself: {(self.folder / 'logs' / name).read_text()}")
             self.deaths[kind] += 1
-            self.note(dead=name, birth=birth, round=self.round, at=time.time())
             if kind == "node":
                 self.gone[cast.node_id(number, birth)] = time.monotonic() + LISTED_SECONDS
             if kind == SERVER or number not in self.left:
                 self.bear(kind, number)
         return None
 
-    def note(self, **what: object) -> None:
-        with (self.folder / "director.jsonl").open("a") as file:
-            file.write(json.dumps(what) + "\n")
-
     @property
     def round(self) -> int:
-        state = read_state(self.world.consortium.server_folder)
-        return 0 if state is None else state.round
+        return rounds_verified(self.folder)
+
+    @contextmanager
+    def noted(self, **what: object) -> Iterator[None]:
+        """What comes to somebody from outside, between these two looks at the round."""
+        before = self.round
+        yield
+        note(self.folder, **what, round=before, until=self.round)
+
+    def kill(self, child: int) -> None:
+        with self.noted(dead=self.living[child][1]):
+            os.kill(child, signal.SIGKILL)
 
     # ------------------------------------------------------------------------------------------------------- the days
+    def has_come(self, given: Change) -> bool:
+        """Some time after the round that it is to follow; whoever goes abruptly does so where a round can bear it."""
+        if self.round < given.after:
+            return False
+        moment = self.moments.setdefault(given.after, time.monotonic() + self.schedule.delay(given))
+        bearable = given.act not in ABRUPT or could_do_without(self.folder, f"hospital-{given.hospital}")
+        return time.monotonic() > moment and bearable
+
     def change(self, given: Change) -> None:
         """What the consortium's office and the hospital do on such a day."""
-        self.note(change=given.act, hospital=given.hospital, round=self.round, at=time.time())
-        number, name = given.hospital, f"hospital-{given.hospital}"
-        if given.act == "join":
-            fresh = new_identity(name)
-            following = rotate(self.world, having={name: fresh})
-            training = replace(TRAINING, rounds=self.schedule.budgets[number], local_steps=1)
-            newcomer(self.world, number, fresh, following, training=training, task="task_of_the_chaos:task")
-            self.settle_in(number)
-        elif given.act == "replace key":
-            fresh = new_identity(name)
-            self.once_in_force(rotate(self.world, having={name: fresh}), partial(replace_key, self.world, name, fresh))
-        else:
-            following = rotate(self.world, without=[name])
-            if given.act == "leave":
-                self.once_in_force(following, partial(self.see_off, number))
+        note(self.folder, change=given.act, hospital=given.hospital, round=self.round)
+        name, fresh = f"hospital-{given.hospital}", new_identity(f"hospital-{given.hospital}")
+        acts: dict[str, Callable[[], object]] = {
+            "join": lambda: self.join(given.hospital, fresh),
+            "replace key": lambda: self.once_in_force(
+                rotate(self.world, having={name: fresh}), partial(replace_key, self.world, name, fresh)
+            ),
+            "lose key": lambda: self.lose_key(name, fresh),
+            "leave": lambda: self.once_in_force(
+                rotate(self.world, without=[name]), partial(self.see_off, given.hospital)
+            ),
+            "vanish": lambda: (self.see_off(given.hospital), rotate(self.world, without=[name])),
+            "exclude": lambda: rotate(self.world, without=[name]),
+        }
+        acts[given.act]()
+
+    def join(self, number: int, fresh: Identity) -> None:
+        following = rotate(self.world, having={fresh.name: fresh})
+        training = replace(TRAINING, rounds=self.schedule.budgets[number], local_steps=1)
+        newcomer(self.world, number, fresh, following, Scheme(self.schedule.scheme), training=training, task=TASK)
+        self.settle_in(number)
+
+    def lose_key(self, name: str, fresh: Identity) -> None:
+        """The office hears of it at once; what the old key would have signed is never signed."""
+        with self.noted(lost=name):
+            replace_key(self.world, name, fresh)
+        rotate(self.world, having={name: fresh})
 
     def once_in_force(self, registry: Registry, act: Callable[[], object]) -> None:
         """As docs/runbook.md says: until then a round may wait for the confirmation that only this member can give."""
@@ -186,17 +222,23 @@ class Director:
         self.left.add(number)
         for child, (kind, known, _) in self.living.items():
             if kind != SERVER and known == f"{kind}-{number}":
-                os.kill(child, signal.SIGKILL)
+                self.kill(child)
 
-    @property
-    def in_force(self) -> int:
-        """The version of the registry that the server took up last: its state has what its receipts have not yet."""
-        folder = self.world.consortium.server_folder
-        texts = [path.read_text() for path in folder.glob("receipts-*.txt")]
-        whole = [bytes.fromhex(line) for text in texts for line in text[: text.rfind("\n") + 1].split()[1:]]
-        state = read_state(folder)
-        steps = map(read_step, [*whole, *(() if state is None else state.receipts)])
-        return max((step.version for step in steps if isinstance(step, Registry)), default=0)
+    def wants_more(self) -> bool:
+        """Whether rounds are left to be made once all attempts were, or days to come: then so many more are."""
+        missing = self.schedule.rounds + self.calm - self.round
+        missing = max(missing, 0 if self.calm or self.all_has_come() else 1)
+        over = json.loads((self.folder / "ended").read_text())["reason"]
+        if missing <= 0 or over or self.attempts > MOST_ATTEMPTS * self.schedule.rounds:
+            return False
+        self.attempts += missing
+        return True
+
+    def all_has_come(self) -> bool:
+        """Every registry is in force, and whoever joined has been in a round."""
+        joined = {f"hospital-{each.hospital}" for each in self.schedule.changes if each.act == "join"}
+        everything = not self.due and in_force(self.folder) == FIRST + len(self.schedule.changes)
+        return everything and joined <= participants(self.folder)
 
     def run(self, seconds: float) -> int:
         """Until the server's run is over: its exit code."""
@@ -204,11 +246,13 @@ class Director:
         strike = time.monotonic() + source.uniform(0, 2 * self.schedule.seconds)
         while time.monotonic() < deadline:
             code = self.bury()
-            if code is not None:
+            if code == 0 and self.wants_more():
+                self.bear(SERVER)
+            elif code is not None:
                 return code
-            while self.due and self.round >= self.due[0].after:
+            while self.due and self.has_come(self.due[0]):
                 self.change(self.due.pop(0))
-            while self.waiting and self.in_force >= self.waiting[0][0]:
+            while self.waiting and in_force(self.folder) >= self.waiting[0][0]:
                 self.waiting.pop(0)[1]()
             for identity in [each for each, until in self.gone.items() if time.monotonic() > until]:
                 del self.gone[identity]
@@ -225,7 +269,7 @@ class Director:
         if kinds:
             kind, among = kinds[int(where * len(kinds))], where * len(kinds) % 1
             mortal = sorted(child for child, (other, _, _) in self.living.items() if other == kind)
-            os.kill(mortal[int(among * len(mortal))], signal.SIGKILL)
+            self.kill(mortal[int(among * len(mortal))])
 
     def end(self) -> None:
         for child in self.living:
@@ -234,17 +278,17 @@ class Director:
 
 
 def main(folder: Path, schedule: Schedule, seconds: float) -> None:
-    """All attempts in chaos; then one server's life more, in peace, which brings home what is open."""
+    """All rounds in chaos; then one more of a server that lives on, which brings home what is open."""
     director = Director(folder, schedule)
     try:
         director.bear(SERVER)
         code = director.run(seconds)
         director.calm = True
         if code == 0:
-            director.schedule = replace(schedule, attempts=schedule.attempts + 1)
+            director.attempts += 1
             director.bear(SERVER)
             code = director.run(seconds)
-        director.note(ended=code, deaths=dict(director.deaths))
+        note(folder, ended=code, deaths=dict(director.deaths))
     finally:
         director.end()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +18,14 @@ from federation.test_retries import whole
 from lrdp.errors import NotVerified
 from lrdp.federation import Consortium
 from lrdp.federation.wire.frames import Frame
-from lrdp.federation.wire.questions import (
-    Announcement,
-    Answer,
-    Contributed,
-    Question,
-    read_message,
-)
+from lrdp.federation.wire.masked import MaskedAnnouncement, Pledged, Reveal, Revealed
+from lrdp.federation.wire.questions import Announcement, Answer, Contributed, Question, Sum, read_message
 from lrdp.integrity import Position, Publish, Registry, RoundReceipt, Wire, genesis, read_step
+from lrdp.integrity.encoding import SIGNATURE_SIZE
 from lrdp.integrity.history import read_session, walk_history
 from lrdp.integrity.messages import Header
 
-from .schedule import Schedule
+from .schedule import ACTS, SERVER, Schedule
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,10 @@ class Charge:
 
 @dataclass(frozen=True)
 class Published:
-    """A sum that was shown: by which life of the server, over whom, and what each of these had handed in, by hash."""
+    """A sum that was shown: by which life of the server, over whom, and what each of these had handed in, by hash.
+
+    Under masks, a roster that was asked to reveal counts as shown, even if no sum followed: then it has no signature.
+    """
 
     life: int
     round: int
@@ -64,6 +63,16 @@ class Published:
     signature: bytes
     total: np.ndarray
     updates: dict[str, tuple[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Blow:
+    """What struck somebody: the death of a server, guard or node, or the loss of a key; between which rounds."""
+
+    kind: str
+    hospital: str
+    round: int
+    until: int
 
 
 @dataclass(frozen=True)
@@ -83,17 +92,18 @@ class Evidence:
 
     @cached_property
     def notes(self) -> list[dict]:
-        return _lines(self.folder / "director.jsonl")
+        return _lines(self.folder / "diary.jsonl")
 
     @cached_property
-    def deaths(self) -> list[tuple[str, int]]:
-        """Who died, and how many rounds were verified when that was noticed."""
-        return [(note["dead"], note["round"]) for note in self.notes if "dead" in note]
+    def blows(self) -> list[Blow]:
+        """In their order; the server's are no hospital's."""
+        return [_blow(note) for note in self.notes if "dead" in note or "lost" in note]
 
     @cached_property
     def parted(self) -> set[str]:
-        """Who left, or was excluded."""
-        return {f"hospital-{note['hospital']}" for note in self.notes if note.get("change") in ("leave", "exclude")}
+        """Who left, in whichever way."""
+        left = [note for note in self.notes if ACTS.get(note.get("change", "")) == "left"]
+        return {f"hospital-{note['hospital']}" for note in left}
 
     @cached_property
     def reports(self) -> list[dict]:
@@ -110,16 +120,15 @@ class Evidence:
                 found.append(Passing(name, line["at"], int(line["number"].partition("-")[0]), line["number"], said))
         return sorted(found, key=lambda each: each.at)
 
-    @property
-    def last_model(self) -> Path:
-        """The server keeps the last one, and no other without being asked to.
+    @cached_property
+    def models(self) -> dict[int, Path]:
+        """Those that the server keeps, by their rounds.
 
         But for the first model of a session that nobody entered: its server died before it had written its state.
         """
         session = self.history_file.stem.partition("-")[2]
-        kept = list(self.consortium.server_folder.glob(f"model-{session}-*.safetensors"))
-        assert len(kept) == 1, f"{len(kept)} models are kept"
-        return kept[0]
+        kept = self.consortium.server_folder.glob(f"model-{session}-*.safetensors")
+        return {int(path.stem.rpartition("-")[2]): path for path in kept}
 
     @property
     def history_file(self) -> Path:
@@ -148,69 +157,141 @@ class Evidence:
         return found
 
     @cached_property
-    def rotations(self) -> Counter[int]:
-        """How often the registry was replaced, by the rounds that were verified before."""
-        _, *lines = self.lines
-        rounds, found = 0, Counter[int]()
+    def registries(self) -> list[tuple[int, Registry]]:
+        """Each with the number of rounds that were verified before it was in force."""
+        first, *lines = self.lines
+        rounds, found = 0, [(0, read_session(first, None).registry)]
         for line in lines:
-            replaced = isinstance(read_step(bytes.fromhex(line)), Registry)
-            found[rounds] += replaced
-            rounds += not replaced
+            step = read_step(bytes.fromhex(line))
+            if isinstance(step, Registry):
+                found.append((rounds, step))
+            else:
+                rounds += 1
+        return found
+
+    @cached_property
+    def days(self) -> list[tuple[int, str, str]]:
+        """What each registry changed: after how many rounds, what, and for whom."""
+        found = []
+        for (_, before), (rounds, after) in pairwise(self.registries):
+            old, new = before.by_name, after.by_name
+            found += [(rounds, "joined", name) for name in sorted(new.keys() - old.keys())]
+            found += [(rounds, "left", name) for name in sorted(old.keys() - new.keys())]
+            found += [(rounds, "new key", name) for name in sorted(old.keys() & new.keys()) if old[name] != new[name]]
         return found
 
     def charges(self, name: str) -> list[Charge]:
-        """The ledger's lines as they are in the file: no code of the library reads them here."""
-        with closing(
-            sqlite3.connect(f"file:{self.consortium.client(name).folder}/ledger.db?mode=ro", uri=True)
-        ) as file:
-            rows = file.execute("SELECT seq, line FROM entries ORDER BY seq").fetchall()
-        made: dict[int, Charge] = {}
-        for number, line in rows:
-            kind, _at, *fields = line.decode().split("\t")
-            if kind == "RESERVED":
-                made[number] = Charge(number, int(fields[2]), fields[0], kind, "")
-            elif kind in ("READY", "SENT"):
-                of = made[int(fields[0])]
-                made[of.entry] = Charge(of.entry, of.round, of.key, kind, fields[1] if kind == "READY" else of.digest)
-        return list(made.values())
+        """Those of a hospital's ledger."""
+        return list(self._books[name][0].values())
+
+    @cached_property
+    def _books(self) -> dict[str, tuple[dict[int, Charge], dict[int, int]]]:
+        """Each ledger's charges, and by the entry of each reply the charge that it answers."""
+        return {name: _read_books(self.consortium.client(name).folder / "ledger.db") for name in self.names}
 
     @cached_property
     def published(self) -> list[Published]:
-        """Everything that anybody was shown a sum of, once each, in its order."""
+        """Every sum that anybody was shown, once each, in its order."""
         handed = {id(each): (digest, values) for each, digest, values in self.contributions()}
-        latest, found = dict[tuple[int, str], tuple[str, np.ndarray]](), dict[bytes, Published]()
+        latest, pledged = dict[tuple[int, str], tuple[str, np.ndarray]](), dict[bytes, Passing]()
+        found = dict[tuple[bytes, ...], Published]()
         for each in self.passed:
+            said = each.said
             if id(each) in handed:
                 latest[each.life, each.hospital] = handed[id(each)]
-            elif isinstance(each.said, Announcement) and each.said.publish not in found:
-                header, signature = self._header(each.said)
-                updates = {name: latest[each.life, name] for name in header.names}
-                total = np.frombuffer(bytes(each.said.aggregate or b""), "<i4")
-                found[each.said.publish] = Published(each.life, header.round, header.names, signature, total, updates)
+            elif isinstance(said, Pledged):
+                pledged[_mark(said.pledge)] = each
+            elif isinstance(said, Reveal) and (key := tuple(map(_mark, said.pledges))) not in found:
+                found[key] = self._asked_for([pledged[mark] for mark in key])
+            elif isinstance(said, Announcement | MaskedAnnouncement):
+                header, signature = self._headers[said.publish]
+                key = tuple(pledge.signature for pledge in header.roster)
+                if key not in found or not found[key].signature:
+                    updates = {name: latest[each.life, name] for name in header.names}
+                    total = np.frombuffer(bytes(said.aggregate or b""), "<i4")
+                    found[key] = Published(each.life, header.round, header.names, signature, total, updates)
         return list(found.values())
 
-    def _header(self, said: Announcement) -> tuple[Header, bytes]:
-        """As it reads where it was published: at one place of the history, and at no other."""
+    def _asked_for(self, bound: list[Passing]) -> Published:
+        """A roster that was asked for its masked updates."""
+        said = {each.hospital: each.said for each in bound if isinstance(each.said, Pledged)}
+        (number,) = {one.trained_from for one in said.values()}
+        none = np.zeros(0, np.int64)
+        updates = {name: (self._charged_at(name, one.head), none) for name, one in said.items()}
+        return Published(bound[0].life, number, tuple(said), b"", none, updates)
+
+    def _charged_at(self, name: str, head: str) -> str:
+        """The hash of the update whose reply was the newest entry of a ledger when it signed this head."""
+        charges, answered = self._books[name]
+        _label, _ledger, _generation, points, *_ = head.split(" ")
+        return charges[answered[int(points.partition(":")[0])]].digest
+
+    @cached_property
+    def _headers(self) -> dict[bytes, tuple[Header, bytes]]:
+        """Of each announcement, as it reads where it was published: at one place of the history, and at no other."""
         places = [self.receipts[0][0], *(step.position for step in walk_history(self.lines, None))]
-        here = [publish for place in places if (publish := _published_at(place, said.publish)) is not None]
-        (publish,) = {publish.signature: publish for publish in here}.values()
-        return publish.header, publish.signature
+        sums = {each.said.publish: each.said for each in self.passed if isinstance(each.said, Sum)}
+        found = {}
+        for publish, said in sums.items():
+            here = [read for place in places if (read := _published_at(place, said)) is not None]
+            (there,) = {read.signature: read for read in here}.values()
+            found[publish] = there.header, there.signature
+        return found
 
     def contributions(self) -> Iterator[tuple[Passing, str, np.ndarray]]:
-        """Each update that was handed to the server, and the hash of its bytes."""
+        """Each update that was handed to the server, and the hash of what was charged for.
+
+        Of a masked update that hash is in nothing that was sent: the head that came with its commitment leads to it.
+        """
+        bound = dict[str, str]()
         for each in self.passed:
             if isinstance(each.said, Contributed):
                 body = bytes(each.said.values or b"")
                 yield each, sha256(body).hexdigest(), whole(body)
+            elif isinstance(each.said, Pledged):
+                bound[each.hospital] = self._charged_at(each.hospital, each.said.head)
+            elif isinstance(each.said, Revealed):
+                masked = np.frombuffer(bytes(each.said.values or b""), "<i4").astype(np.int64)
+                yield each, bound[each.hospital], masked
 
 
-def _published_at(position: Position, prefix: bytes) -> Publish | None:
+def _mark(pledge: bytes) -> bytes:
+    """The signature of a pledge as it travels: no two are alike."""
+    return pledge[-SIGNATURE_SIZE:]
+
+
+def _blow(note: dict) -> Blow:
+    until = note.get("until", note["round"])
+    if "lost" in note:
+        return Blow("key", note["lost"], note["round"], until)
+    kind, _, number = note["dead"].partition("-")
+    return Blow(kind, "" if kind == SERVER else f"hospital-{number}", note["round"], until)
+
+
+def _read_books(path: Path) -> tuple[dict[int, Charge], dict[int, int]]:
+    """The ledger's lines as they are in the file: no code of the library reads them here."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+        rows = file.execute("SELECT seq, line FROM entries ORDER BY seq").fetchall()
+    made, answered = dict[int, Charge](), dict[int, int]()
+    for number, line in rows:
+        kind, _at, *fields = line.decode().split("\t")
+        if kind == "RESERVED":
+            made[number] = Charge(number, int(fields[2]), fields[0], kind, "")
+        elif kind in ("READY", "SENT"):
+            of = made[int(fields[0])]
+            made[of.entry] = replace(of, state=kind, digest=fields[1] if kind == "READY" else of.digest)
+            if kind == "READY":
+                answered[number] = of.entry
+    return made, answered
+
+
+def _published_at(position: Position, said: Sum) -> Publish | None:
     try:
-        said = Wire(position).read_publish(prefix, b"")
+        read = Wire(position).read_publish(said.publish, *said.vectors)
     except NotVerified:
         return None
-    here = (said.header.session, said.header.round, said.header.previous)
-    return said if here == (position.session.digest, position.round, position.tip) else None
+    here = (read.header.session, read.header.round, read.header.previous)
+    return read if here == (position.session.digest, position.round, position.tip) else None
 
 
 def _lines(path: Path) -> list[dict]:

@@ -14,11 +14,19 @@ from lrdp.cli import app
 from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.standing import Standing
-from lrdp.federation.server.saved_state import read_state
-from lrdp.federation.wire.questions import Able, CanYou, Contribute, TrainAhead
+from lrdp.federation.server.saved_state import Progress, read_state
+from lrdp.federation.wire.masked import AbleToMask, Pledging
+from lrdp.federation.wire.questions import Able, CanYou, Contribute, Decline, TrainAhead
 from lrdp.integrity.history import walk_history
 
+from .cast import score_of
 from .evidence import Evidence
+from .losses import (
+    every_roster_that_was_given_up_lost_a_member,
+    every_sum_that_failed_lost_somebody,
+    every_update_that_nobody_saw_has_a_reason,
+)
+from .schedule import ACTS
 
 FRACTION_BITS = 20
 """Of the fixed point that sessions have by default: an independent reader of sums must know it."""
@@ -29,8 +37,10 @@ def check(found: Evidence) -> None:
     """All of it."""
     no_round_that_was_reported_is_forgotten(found)
     the_run_came_to_its_end(found)
-    the_final_model_equals_its_receipt(found)
-    the_model_is_the_first_one_and_the_sums_of_what_was_handed_in(found)
+    every_day_of_the_schedule_came(found)
+    budgets_end_where_they_end(found)
+    every_kept_model_equals_its_receipt(found)
+    models_are_the_first_one_and_the_sums_of_what_was_handed_in(found)
     chains_of_all_clients_agree(found)
     ledgers_verify(found)
     nobody_paid_twice_for_the_same_bytes(found)
@@ -54,7 +64,10 @@ def _still_known(verified: int, stands: int) -> None:
 
 
 def the_run_came_to_its_end(found: Evidence) -> None:
+    """With every round that was wanted, and one in peace."""
     assert found.notes[-1].get("ended") == 0, (found.folder / "logs" / "server-0").read_text()[-3000:]
+    assert json.loads((found.folder / "ended").read_text())["reason"] == ""
+    assert len(found.receipts) > found.schedule.rounds, f"{len(found.receipts)} rounds were verified"
     verified = [report["model"] for report in found.reports if report["verified"]]
     history = walk_history(found.lines, found.consortium.registry().digest)
     rounds = [step.position.round for step in history if step.participants]
@@ -64,28 +77,72 @@ def the_run_came_to_its_end(found: Evidence) -> None:
     assert set(verified) <= set(range(len(rounds)))
 
 
-def the_final_model_equals_its_receipt(found: Evidence) -> None:
-    last = found.last_model
-    pin = found.consortium.registry().digest.hex()
-    answer = CliRunner().invoke(app, ["model", "verify", str(last), "--pin", pin, "--json"])
-    assert answer.exit_code == 0, answer.output
-    said = json.loads(answer.stdout)
-    assert said["round"] == len(found.receipts)
-    assert said["model"] == found.receipts[-1][1].header.next_model.hex()
+def every_day_of_the_schedule_came(found: Evidence) -> None:
+    """Each is a registry of the receipts, in their order; who joined or has a new key then takes part, who left not."""
+    wanted = [(ACTS[change.act], f"hospital-{change.hospital}") for change in found.schedule.days]
+    came = [(what, name) for _, what, name in found.days]
+    assert came == wanted, f"{came} came, and {wanted} were to come"
+    for rounds, what, name in found.days:
+        later = [number for number, (_, receipt) in enumerate(found.receipts) if name in receipt.header.names]
+        took_part = any(number >= rounds for number in later)
+        assert took_part is (what != "left"), f"{what} after {rounds} rounds: {name} was in {later}"
 
 
-def the_model_is_the_first_one_and_the_sums_of_what_was_handed_in(found: Evidence) -> None:
+def budgets_end_where_they_end(found: Evidence) -> None:
+    """Whoever has budget for less than half of the rounds runs out and says so; nobody says so before, or pays more."""
+    spent = {each.hospital for each in found.passed if isinstance(each.said, Decline) and each.said.code == "budget"}
+    budgets = {f"hospital-{number}": rounds for number, rounds in enumerate(found.schedule.budgets)}
+    scarce = {name for name, rounds in budgets.items() if 2 * rounds < found.schedule.rounds}
+    assert scarce <= spent, f"{scarce - spent} have not run out"
+    for name in found.names:
+        count = len(found.charges(name))
+        assert count <= budgets[name], f"{name} has {count} charges, and budget for {budgets[name]}"
+        assert count == budgets[name] or name not in spent, f"{name} has {count} charges, and said that it is spent"
+
+
+def every_kept_model_equals_its_receipt(found: Evidence) -> None:
+    """They are the last and the best."""
+    pin, last = found.consortium.registry().digest.hex(), len(found.receipts)
+    assert set(found.models) == {last, _progress(found).best}, f"models of rounds {sorted(found.models)} are kept"
+    for number, path in found.models.items():
+        answer = CliRunner().invoke(app, ["model", "verify", str(path), "--pin", pin, "--json"])
+        assert answer.exit_code == 0, f"{path} is not what its receipt says: {answer.output}"
+        said = json.loads(answer.stdout)
+        assert said["round"] == number, f"{path} is not what its receipt says: it is of another round"
+        assert said["model"] == found.receipts[number - 1][1].header.next_model.hex()
+
+
+def models_are_the_first_one_and_the_sums_of_what_was_handed_in(found: Evidence) -> None:
     """By numpy alone: no code of the library adds anything up here."""
-    model = np.concatenate([array.numpy().ravel() for array in initial().values()])
+    models = [np.concatenate([array.numpy().ravel() for array in initial().values()])]
     shown = {each.signature: each for each in found.published}
     for _, receipt in found.receipts:
         published = shown[receipt.signature]
         total = np.sum([values for _, values in published.updates.values()], axis=0)
-        assert published.total.tolist() == total.tolist()
-        model = (model.astype(np.float64) + total / (len(published.names) << FRACTION_BITS)).astype(np.float32)
-    last = found.last_model
-    kept = load_file(last)
-    assert np.array_equal(np.concatenate([kept[name].ravel() for name in initial()]), model)
+        assert published.total.tolist() == total.astype(np.int32).tolist()  # masks cancel where whole numbers wrap
+        moved = models[-1].astype(np.float64) + published.total / (len(published.names) << FRACTION_BITS)
+        models.append(moved.astype(np.float32))
+    for number, path in found.models.items():
+        kept = load_file(path)
+        assert np.array_equal(np.concatenate([kept[name].ravel() for name in initial()]), models[number])
+    _the_best_is_the_best(found, models)
+
+
+def _the_best_is_the_best(found: Evidence, models: list[np.ndarray]) -> None:
+    """Of those that a server lived to judge."""
+    progress = _progress(found)
+    assert progress.best is not None
+    judged = [report["metrics"]["accuracy"] for report in found.reports if report["verified"]]
+    assert len(judged) > 1
+    assert progress.score == score_of(models[progress.best])
+    # A server may die once it has judged, and before it reports.
+    assert max(judged) <= progress.score, "a better one was judged"
+
+
+def _progress(found: Evidence) -> Progress:
+    state = read_state(found.consortium.server_folder)
+    assert state is not None
+    return state.progress
 
 
 def chains_of_all_clients_agree(found: Evidence) -> None:
@@ -125,29 +182,16 @@ def nobody_paid_twice_for_the_same_bytes(found: Evidence) -> None:
 
 
 def every_charge_has_its_release_or_is_named_lost(found: Evidence) -> None:
-    """It is in a sum that was proved. Or it is lost, and there is a reason: a death of its own, or a roster that fell
-    apart after its sum was shown, or a registry that replaced the one it was made under, or the run's last breath."""
+    """It is in a sum that was proved, or it is lost, and there is a reason; the hospital's own books count them all."""
     proved = {receipt.signature for _, receipt in found.receipts}
+    every_sum_that_failed_lost_somebody(found)
+    every_roster_that_was_given_up_lost_a_member(found)
     for name in found.names:
         charges = found.charges(name)
-        shown = {each.updates[name][0]: each for each in found.published if name in each.names}
-        counted = {digest for digest, each in shown.items() if each.signature in proved}
+        counted = {each.updates[name][0] for each in found.published if name in each.names and each.signature in proved}
         assert counted <= {charge.digest for charge in charges}, f"{name} took part without having paid"
-        torn = [charge for charge in charges if charge.state == "RESERVED"]
-        assert len(torn) <= sum(dead == f"guard-{name.partition('-')[2]}" for dead, _ in found.deaths)
-        unseen = Counter(charge.round for charge in charges if charge.digest and charge.digest not in shown)
-        for number, lost in unseen.items():
-            assert lost <= _reasons(found, name, number), f"{name} lost {lost} charges in round {number} for nothing"
+        every_update_that_nobody_saw_has_a_reason(found, name)
         _named(found.consortium.client(name), Counter(charge.state.lower() for charge in charges))
-
-
-def _reasons(found: Evidence, name: str, number: int) -> int:
-    """How many updates of a round may have been seen by nobody but the server."""
-    if found.schedule.buffer:  # it may have waited for long, and one may wait still
-        own = {f"{kind}-{name.partition('-')[2]}" for kind in ("guard", "node")}
-        return 1 + found.rotations.total() + sum(dead in own for dead, _ in found.deaths)
-    last = number == len(found.receipts) and any(at >= number for _, at in found.deaths)
-    return _deaths_of(found, name, number) + found.rotations[number] + last
 
 
 def _named(home: ClientHome, states: Counter[str]) -> None:
@@ -158,12 +202,6 @@ def _named(home: ClientHome, states: Counter[str]) -> None:
     assert {state: count for state, count in said.items() if count} == dict(states)
 
 
-def _deaths_of(found: Evidence, name: str, number: int) -> int:
-    """Of its guard or its node while a round was made; the director looks twenty times a second, so perhaps later."""
-    own = {f"{kind}-{name.partition('-')[2]}" for kind in ("guard", "node")}
-    return sum(dead in own and number <= at <= number + 1 for dead, at in found.deaths)
-
-
 def nobody_was_charged_for_a_round_that_could_not_be(found: Evidence) -> None:
     """Whoever was sent work had said yes to that very order, and with it enough others to make a round."""
     asked: dict[str, bytes] = {}
@@ -171,9 +209,9 @@ def nobody_was_charged_for_a_round_that_could_not_be(found: Evidence) -> None:
     for each in found.passed:
         if isinstance(each.said, CanYou):
             asked[each.number] = each.said.signature
-        elif isinstance(each.said, Able):
+        elif isinstance(each.said, Able | AbleToMask):
             able[asked[each.number]].add(each.hospital)
-        elif isinstance(each.said, Contribute):
+        elif isinstance(each.said, Contribute | Pledging):
             assert len(able[each.said.signature]) >= LEAST, f"{each.hospital} was sent work that {able} could do"
             assert each.hospital in able[each.said.signature]
         elif isinstance(each.said, TrainAhead):

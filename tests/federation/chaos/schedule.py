@@ -18,9 +18,23 @@ class Mortality:
     calls: int
 
 
+ACTS = {
+    "join": "joined",
+    "replace key": "new key",
+    "lose key": "new key",
+    "leave": "left",
+    "vanish": "left",
+    "exclude": "left",
+}
+"""What may happen on a day, and what the next registry says of it. A hospital that leaves or replaces its key waits
+until the registry is in force, as docs/runbook.md tells it to; one that vanishes or loses its key does not."""
+
+ABRUPT = ("vanish", "lose key")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What the consortium does once so many rounds are verified."""
+    """What happens once so many rounds are verified: one of ``ACTS``."""
 
     after: int
     act: str
@@ -29,7 +43,8 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """``budgets`` are for how many rounds each hospital opens its books; those that are not ``founders`` join later.
+    """``rounds`` or more are verified in chaos, and one in peace. ``budgets`` are for how many rounds each hospital
+    opens its books; those that are not ``founders`` join later.
 
     A process dies by its own hand, with SIGKILL, between two calls of functions: how many it makes before is drawn from
     the seed, its name and how often it was born. ``seconds`` are for deaths from outside, at any instant: the director
@@ -37,12 +52,13 @@ class Schedule:
     """
 
     seed: int
-    attempts: int
+    rounds: int
     founders: int
     budgets: tuple[int, ...]
     changes: tuple[Change, ...] = ()
     mortality: Mapping[str, Mortality] = field(default_factory=dict)
     buffer: int = 0
+    scheme: str = "sketch"
     without: str = ""
     seconds: float = 0.0
     arrival: float = 120.0
@@ -50,12 +66,21 @@ class Schedule:
     def chance(self, *what: object) -> random.Random:
         return random.Random("/".join(map(str, (self.seed, *what))))
 
+    def delay(self, change: Change) -> float:
+        """How many seconds a change comes later than the round after which it is due: in the midst of the next one."""
+        return self.chance("day", change.after).uniform(0, 1.0)
+
     def lifetime(self, kind: str, name: str, birth: int) -> int:
         """After how many calls a process dies in this life; 0 if it lives on."""
         mortality = self.mortality.get(kind)
         if mortality is None or self.seconds:
             return 0
         return self.chance(name, birth).randint(1, mortality.calls)
+
+    @property
+    def days(self) -> list[Change]:
+        """The changes in the order in which they come."""
+        return sorted(self.changes, key=lambda change: change.after)
 
     def encode(self) -> str:
         return json.dumps(asdict(self))

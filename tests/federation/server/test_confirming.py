@@ -6,23 +6,35 @@ A round of three whose least roster is three needs all three words before those 
 from __future__ import annotations
 
 import logging
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord
 from typer.testing import CliRunner
 
-from federation.rotations import rotate
+from federation.rotations import rotate, shelf
 from federation.worlds import World, initial, world
 from lrdp.cli import app
-from lrdp.federation import BufferedAverage, RunResult, Terms, VerifiedAverage
-from lrdp.federation.server.terms import EvaluateFunction
+from lrdp.federation import BufferedAverage, RoundReport, RunResult, Terms, VerifiedAverage
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.courier import Courier
+from lrdp.federation.server.settling import settled
+from lrdp.federation.server.terms import EvaluateFunction, everybody
 from lrdp.federation.wire.flower import from_message
-from lrdp.federation.wire.questions import OwnTag, read_message
+from lrdp.federation.wire.model_files import read_model
+from lrdp.federation.wire.questions import Accepted, Closing, OwnTag, read_message
+from lrdp.integrity import RoundReceipt
+from lrdp.integrity.history import audit_history
 from lrdp.ledger import State
 
 LEAVER = "hospital-0"
+PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 Start = Callable[[World, int, EvaluateFunction | None], RunResult]
 
 
@@ -84,7 +96,7 @@ def test_the_run_ends_with_what_it_waits_for_and_goes_on_once_that_comes(tmp_pat
     assert result.reason == (
         "round 1 was confirmed by 2 of its 3 participants, and whoever was not in it follows once 3 have: hospital-0 "
         "left before that. Bring back all of them, and start again: the session goes on. If that is not possible, "
-        "begin a new session from this model, in another folder."
+        "begin a new session from this model, in another folder: docs/federation.md shows how."
     )
     assert place.audit().rounds == 0, "what too few have confirmed proves nothing to an auditor"
     assert all(not report.declined for report in place.reports), "nobody was asked for what it must decline"
@@ -148,6 +160,70 @@ def test_confirmations_are_home_before_a_model_is_evaluated(tmp_path: Path, star
     assert place.audit().rounds == 2
 
 
+def away(place: World, *numbers: int) -> None:
+    """These are elsewhere, and everybody else is there."""
+    for number, node in enumerate(place.grid.nodes.values()):
+        node.present = number not in numbers
+
+
+@both
+def test_whoever_leaves_during_an_evaluation_strands_nobody_who_was_away(tmp_path: Path, start: Start) -> None:
+    """A round of the least roster needs every word of it, and who needs them is not there yet."""
+    place = world(tmp_path, 5, min_roster=3)
+    away(place, 3, 4)
+
+    def leave(number: int, _arrays: ArrayRecord) -> MetricRecord:
+        away(place, *([0] if number else [3, 4]))
+        return MetricRecord({"accuracy": 0.5})
+
+    assert start(place, 3, leave).reason == ""
+    assert (place.audit().failure, place.audit().rounds) == (None, 3)
+    assert place.audit().participants[LEAVER] == 1
+
+
+def test_words_are_taken_home_while_too_few_are_there_to_go_on(tmp_path: Path) -> None:
+    """The server died with a round just proved: those who are there now need not be there when others come."""
+    words: list[int] = []
+
+    def others_come(message: Message) -> Message:
+        if isinstance(read_message(from_message(message)), Accepted):
+            words.append(message.metadata.src_node_id)
+            away(place, *([0, 1] if {1, 2} <= set(words) else [2, 3, 4]))
+        return message
+
+    place = world(tmp_path, 5, min_roster=3, after=others_come)
+    away(place, 3, 4)
+
+    def power_cut(coordinator: Coordinator, courier: Courier, report: RoundReport) -> RoundReport:
+        settled(coordinator, courier, report)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        VerifiedAverage(terms(place), settle=power_cut).start(place.grid, initial(), num_rounds=3, timeout=5)
+    away(place, 2, 3, 4)
+    assert in_step(place, 3).reason == ""
+    assert (place.audit().failure, place.audit().rounds) == (None, 3)
+
+
+@pytest.mark.parametrize(("members", "asked"), [(3, [3]), (4, [1, 2, 3])])
+def test_a_consortium_of_the_least_roster_confirms_with_the_next_question(
+    tmp_path: Path, members: int, asked: list[int]
+) -> None:
+    """Nobody else could need its words, so it pays for no exchange more; the control has one member besides."""
+    rounds_of: list[int] = []
+
+    def hear(message: Message) -> Message:
+        if isinstance(read_message(from_message(message)), Closing):
+            rounds_of.append(int(message.metadata.group_id))
+        return message
+
+    place = world(tmp_path, members, min_roster=3, before=hear)
+    away(place, 3)
+    in_step(place, 3)
+    assert place.audit().rounds == 3
+    assert sorted(set(rounds_of)) == asked
+
+
 @both
 def test_a_registry_without_whoever_must_confirm_waits_until_it_has(
     tmp_path: Path, start: Start, caplog: pytest.LogCaptureFixture
@@ -173,3 +249,62 @@ def test_a_run_that_ends_with_a_round_too_few_confirmed_says_so(
     caplog.set_level(logging.WARNING, "flwr")
     assert start(place, 1, None).reason == ""
     assert "A receipt is missing: round 1 was confirmed by 2 of its 3 participants" in caplog.text
+
+
+def shown_in(page: str, language: str) -> str:
+    """The code of that language in the section on rounds that lack a confirmation."""
+    section = page.partition("### When a round lacks a confirmation")[2].partition("\n## ")[0]
+    (code,) = re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
+    return code
+
+
+def begun_again(place: World, folder: Path, rounds: int, **own: Any) -> RunResult:
+    """As the page says, word for word, in a folder that holds the consortium's."""
+    page = PAGE.read_text(encoding="utf-8")
+    shell = f'set -eu -o pipefail; lrdp() {{ "{sys.executable}" -m lrdp "$@"; }}\n'
+    subprocess.run(["bash", "-c", shell + shown_in(page, "bash")], cwd=folder, check=True, capture_output=True)
+    known: dict[str, Callable[..., RunResult]] = {}
+    exec(shown_in(page, "python"), known)
+    return known["begin_again"](replace(terms(place), **own), place.grid, rounds)
+
+
+def test_a_new_session_in_another_folder_goes_on_from_the_model_and_the_ledgers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way out that the run's reason names, where whoever must confirm is gone for good."""
+    monkeypatch.chdir(tmp_path)
+    place = left_after_its_tag(tmp_path, excluded=True)
+    assert "begin a new session" in in_step(place, 3).reason
+    old, first = place.consortium.server_folder, tmp_path / "consortium" / "server-2"
+    (last,) = old.glob("model-*.safetensors")
+    before = {path: path.read_bytes() for path in old.iterdir()}
+    spent = [place.spent(name) for name in place.names]
+    assert begun_again(place, tmp_path, 3).reason == ""
+    (receipts,) = first.glob("receipts-*.txt")
+    found = audit_history(receipts.read_text().split(), shelf(place).newest(place.consortium.registry()).digest)
+    assert (found.failure, found.rounds) == (None, 3)
+    assert found.participants == {"hospital-1": 1, "hospital-2": 3, "hospital-3": 3, "hospital-4": 2}
+    assert charges(place) == [1, 2, 4, 3, 2], "the ledgers go on, and whoever left pays for nothing more"
+    assert [now > then for now, then in zip(map(place.spent, place.names), spent, strict=True)] == [False] + [True] * 4
+    _, opening, *_ = receipts.read_text().split()
+    assert RoundReceipt.decode(bytes.fromhex(opening)).header.model.hex() == read_model(last).digest
+    assert {path: path.read_bytes() for path in old.iterdir()} == before, "the old session is an auditor's"
+
+
+@pytest.mark.parametrize(("kept", "took_part"), [(True, 0), (False, 1)])
+def test_a_ledger_that_was_rolled_back_is_found_out_in_the_new_session_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, took_part: int
+) -> None:
+    """By the heads that go along; the control leaves them behind."""
+    monkeypatch.chdir(tmp_path)
+    place = left_after_its_tag(tmp_path, excluded=True)
+    ledger = place.consortium.client("hospital-1").folder / "ledger.db"
+    backup = ledger.read_bytes()
+    in_step(place, 3)
+    ledger.write_bytes(backup)
+    heads = place.consortium.server_folder / "heads.json"
+    heads.write_text(heads.read_text() if kept else "{}")
+    begun_again(place, tmp_path, 1, choose=everybody)
+    (receipts,) = (tmp_path / "consortium" / "server-2").glob("receipts-*.txt")
+    found = audit_history(receipts.read_text().split(), None)
+    assert found.participants.get("hospital-1", 0) == took_part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -44,6 +44,11 @@ class Concluded:
     def accepted(self) -> bool:
         """Whether enough participants accepted it for an absent client to believe in it."""
         return len(self.receipt.accepts) >= self.quorum
+
+    @property
+    def needs_everybody(self) -> bool:
+        """Whether it can do without nobody's ACCEPT: a single participant that leaves first takes the quorum along."""
+        return not self.accepted and len(self.names) == self.quorum
 
     @property
     def owing(self) -> tuple[str, ...]:
@@ -182,6 +187,17 @@ class Chronicle:
     def waiting(self) -> list[str]:
         """Those who took part in the last round and have not accepted it yet."""
         return [name for name, place in self._places.items() if place.tagged and self.current(name)]
+
+    def must_confirm(self, present: Collection[str], members: Collection[str]) -> bool:
+        """Whether confirmations that are owed cannot wait for the next question to those who owe them.
+
+        They cannot where one of those ``present`` was not in the round, and needs its receipt with a quorum. Where the
+        round needs everybody's, any other of the ``members`` counts too: such a one may come, once somebody has left.
+        """
+        if self.unconfirmed is None or not self.waiting():
+            return False
+        concerned = members if self.rounds[-1].needs_everybody else present
+        return any(not self.current(name) for name in concerned)
 
     def tags_for(self, name: str) -> bytes:
         """The tags that it waits for, if it does."""

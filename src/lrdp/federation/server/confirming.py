@@ -26,7 +26,7 @@ def lacking(chronicle: Chronicle) -> str:
         f"round {ended.position.round + 1} was confirmed by {given} of its {len(ended.names)} participants, and "
         f"whoever was not in it follows once {ended.quorum} have: {owing} left before that. Bring back "
         f"{_enough_of(ended)}, and start again: the session goes on. If that is not possible, begin a new "
-        f"session from this model, in another folder."
+        f"session from this model, in another folder: docs/federation.md shows how."
     )
 
 

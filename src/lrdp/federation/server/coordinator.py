@@ -123,9 +123,8 @@ class Coordinator:
         self.keys.forget(name)
 
     def must_close(self, names: Collection[str]) -> bool:
-        """Whether one of these was not there, and so needs the last round's receipt with a quorum that it lacks."""
-        lacking = self.chronicle.unconfirmed is not None and self.chronicle.waiting()
-        return bool(lacking) and any(not self.chronicle.current(name) for name in names)
+        """Whether the last round's ACCEPTs are asked for now, with these there, and not with the next question."""
+        return self.chronicle.must_confirm(names, self.members)
 
     def open_tags(self) -> dict[str, Closing]:
         """TAGS for everybody who took part in the last round and has yet to accept it."""

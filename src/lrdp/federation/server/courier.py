@@ -80,6 +80,6 @@ class Courier:
         self.exchange({name: asked for name, asked in self._coordinator.open_tags().items() if name in there})
 
     def close_for(self, names: Collection[str]) -> None:
-        """The same, if one of these was not in the last round, and so needs its receipt with a quorum."""
+        """The same, with these there, if the next question would be too late for it."""
         if self._coordinator.must_close(names):
             self.close()

@@ -201,10 +201,10 @@ class VerifiedAverage(Strategy):
             self._run.rotating.take_up()
             self._run.asking.require(coordinator.least)
             names = self._present()
+            courier.close_for(names)  # also where too few are there: whoever is may be gone once the others come
             waited = time.monotonic() - began
             chosen = self._chosen(names, waited)
             if len(chosen) >= coordinator.least:
-                courier.close_for(chosen)
                 able = [name for name in chosen if coordinator.chronicle.can_follow(name)]
                 if len(able) >= coordinator.least:
                     return able
