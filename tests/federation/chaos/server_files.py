@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lrdp.federation.server.saved_state import read_state
-from lrdp.integrity import Registry, RoundReceipt, Step, read_step
+from lrdp.integrity import HistoryStep, Registry, RoundReceipt, read_step
 
 LEAST = 3
 
@@ -19,7 +19,7 @@ def rounds_verified(chaos: Path) -> int:
     return 0 if state is None else state.round
 
 
-def _steps(chaos: Path) -> list[Step]:
+def _steps(chaos: Path) -> list[HistoryStep]:
     """The history so far: the state has what the receipts have not yet, and perhaps some of what they have."""
     texts = [path.read_text() for path in _folder(chaos).glob("receipts-*.txt")]
     whole = [bytes.fromhex(line) for text in texts for line in text[: text.rfind("\n") + 1].split()[1:]]
