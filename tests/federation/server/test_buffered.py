@@ -68,6 +68,24 @@ def test_an_update_whose_round_failed_waits_and_takes_part_again_for_nothing(tmp
     assert [len(place.books(name).charges.states) for name in place.names] == [1] * 3
 
 
+def test_an_update_whose_answer_was_lost_is_not_paid_for_again_although_rounds_went_on(tmp_path: Path) -> None:
+    lost = iter([True])
+
+    def lose(message: Message) -> Message | None:
+        ahead = isinstance(read_message(from_message(message)), TrainedAhead)
+        return None if ahead and message.metadata.src_node_id == 1 and next(lost, False) else message
+
+    place = world(tmp_path, 4, min_roster=3, after=lose)
+    buffered(place).start(place.grid, initial(), num_rounds=1, timeout=5)
+    assert place.reports[0].participants == tuple(place.names[1:])
+    buffered(place).start(place.grid, num_rounds=3, timeout=5)  # a server that knows nothing of what it missed
+    first = next(report for report in place.reports if "hospital-0" in report.participants)
+    assert first.staleness["hospital-0"] == 1
+    states = list(place.books("hospital-0").charges.states.values())
+    assert states[0] is State.SENT
+    assert states.count(State.SENT) == place.audit().participants["hospital-0"]
+
+
 def test_the_slow_join_a_later_buffer_and_the_absent_hold_nobody_up(tmp_path: Path) -> None:
     place = world(tmp_path, 5)
     place.node("hospital-4").present = False

@@ -19,7 +19,7 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.lineage import NotAMember
 from lrdp.federation.client.local_task import Workbench
 from lrdp.federation.client.masking import Masking, mask_key, most_vectors, require_clear
-from lrdp.federation.client.paying import Made, MakeUpdate, Payer
+from lrdp.federation.client.paying import Made, MakeUpdate, Payer, unseen
 from lrdp.federation.client.pins import allowed_repeats
 from lrdp.federation.client.standing import LeftSession, Standing
 from lrdp.federation.wire.disputing import Deposed, Dispute
@@ -190,7 +190,7 @@ class Participant:
         ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         with self._books(asked.since) as ledger:
-            made = self._payer.trained(ledger, order, ready, registries)
+            made = unseen(ledger, *self._standing.waiting()) or self._payer.trained(ledger, order, ready, registries)
         self._standing.wait_with(made.reply.charge, made.trained_from)
         return TrainedAhead(trained_from=made.trained_from, head=made.reply.head, accept=accept)
 

@@ -71,6 +71,11 @@ class Payer:
         return self.bench.task(request, order, ready.model)
 
 
+def unseen(ledger: Ledger, charge: int, trained_from: int) -> Made | None:
+    """What was trained ahead, as long as nobody was sent it: that an answer was lost costs no second update."""
+    return next((Made(reply, trained_from) for reply in ledger.unsent() if reply.charge == charge), None)
+
+
 def _paid(ledger: Ledger, request: Request, task: Task) -> tuple[Receipt, Task]:
     """Charge; whatever would be refused once it is paid for is refused before, on these very weights, at no cost."""
     checked = replace(task, checked=check_gradients(request.mechanism, task))
