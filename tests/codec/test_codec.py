@@ -280,11 +280,11 @@ def test_lines_are_told_apart_by_their_first_word_and_a_tab_too_many_is_noticed(
 def test_more_bytes_or_parts_than_the_limits_are_refused_before_they_are_looked_at() -> None:
     small = Format(PACKED, (b"A",), {"raw": RAW}, most=16)
     assert small.decode(pack(b"A", bytes(13))) == {"raw": bytes(13)}
-    with pytest.raises(Malformed, match="17 bytes, and 16"):
+    with pytest.raises(Malformed, match="17 bytes, at most 16"):
         small.decode(pack(b"A", bytes(14)))
     with pytest.raises(Malformed, match="more than 5 parts"):
         OUTER.parts["shades"].read(pack(*[b"light"] * 6))
-    with pytest.raises(Malformed, match="17 characters, and 16"):
+    with pytest.raises(Malformed, match="17 characters, at most 16"):
         Format(LINE, ("A",), {}, most=16).decode("A" * 17)
 
 

@@ -145,5 +145,5 @@ def test_a_data_set_at_the_bound_is_refused_when_the_client_is_set_up(hospitals:
         return TensorRecords(*records(settings).columns_at(np.arange(count) % RECORDS))
 
     bench = Workbench(LocalTask(model=model, dataset=many, loss=CrossEntropy(classes=2)), {"partition-id": 0})
-    with pytest.raises(InvalidInput, match="would reveal that one record"):
+    with pytest.raises(InvalidInput, match="would reveal one record"):
         bench.set_up(policy)

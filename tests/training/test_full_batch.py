@@ -144,7 +144,7 @@ def test_more_records_than_rows_are_refused(count: int) -> None:
 def test_whoever_sets_up_needs_a_row_to_spare() -> None:
     check_room(full(), 69)
     for count in (1, 70):
-        with pytest.raises(InvalidInput, match="would reveal that one record"):
+        with pytest.raises(InvalidInput, match="would reveal one record"):
             check_room(full(), count)
 
 

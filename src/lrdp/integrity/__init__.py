@@ -9,10 +9,9 @@ A consortium signs who may take part, and everybody builds the same session from
 >>> import os
 >>> import numpy as np
 >>> from lrdp.integrity import *
->>> from lrdp.integrity import registry
 >>> office, operator = new_identity("consortium"), new_identity("operator")
 >>> hospitals = [new_identity(name) for name in ("hospital-a", "hospital-b", "hospital-c")]
->>> signed = registry.sign(
+>>> signed = sign_registry(
 ...     Registry(
 ...         version=1,
 ...         first_round=0,
@@ -22,6 +21,8 @@ A consortium signs who may take part, and everybody builds the same session from
 ...     ),
 ...     office,
 ... )
+>>> read_lineage([signed.encode()], pin=signed.digest) == (signed,)
+True
 >>> point = FixedPoint(size=5)
 >>> session = Session(
 ...     identifier=os.urandom(HASH_SIZE),

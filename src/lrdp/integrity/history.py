@@ -17,6 +17,7 @@ from lrdp.integrity.verdicts import Verdict, rejection
 
 _REGISTRY = pack(*Registry.FORMAT.label)
 LONGEST_LINE = 2 * MOST_BYTES + 2
+"""Characters of a line of a history: the bytes of the largest step in hexadecimal, and the end of the line."""
 HistoryStep = RoundReceipt | Registry
 """How a history goes on: by a round, or by a registry that replaces the one before."""
 

@@ -6,6 +6,7 @@ alone.
 
 A client writes its policy and opens its budget, once:
 
+>>> from contextlib import closing
 >>> from dataclasses import replace
 >>> from pathlib import Path
 >>> from tempfile import TemporaryDirectory
@@ -64,7 +65,8 @@ What only people may do is signed with the administrator's key, and stays in the
 >>> administrator = SigningKey.read(home.administrator)
 >>> void(ledger, lost.entry, "the machine lost power before training began", administrator)
 >>> backup = home.folder / "backup.db"
->>> ledger.back_up(backup)
+>>> with closing(Store(home.ledger, read_only=True)) as store:
+...     store.copy_to(backup)
 >>> later = ledger.charge(replace(request, round=3))
 >>> with Ledger.open(backup, policy=policy, key=SigningKey.read(home.key)) as restored:
 ...     adopt_head(restored, ledger.head(), administrator).steps  # charged once more, at the worst case

@@ -66,7 +66,8 @@ def _still_known(verified: int, stands: int) -> None:
 def the_run_came_to_its_end(found: Evidence) -> None:
     """With every round that was wanted, and one in peace."""
     assert found.notes[-1].get("ended") == 0, (found.folder / "logs" / "server-0").read_text()[-3000:]
-    assert json.loads((found.folder / "ended").read_text())["reason"] == ""
+    reason = json.loads((found.folder / "ended").read_text())["reason"]
+    assert reason == "", f"the run ended early: {reason}"
     assert len(found.receipts) > found.schedule.rounds, f"{len(found.receipts)} rounds were verified"
     verified = [report["model"] for report in found.reports if report["verified"]]
     history = walk_history(found.lines, found.consortium.registry().digest)
