@@ -103,11 +103,14 @@ def test_whoever_dies_and_whenever_nothing_paid_for_is_lost(folder: Path) -> Non
 
 @pytest.mark.timeout(900)
 def test_control_a_server_that_shows_a_proof_before_it_is_on_disk_is_found_out(folder: Path) -> None:
-    """Its clients go on to a round that the server does not know of once it has died."""
+    """Its clients go on to a round that the server does not know of once it has died.
+
+    Where it has not even reported that round, the run ends early: everybody is ahead of it.
+    """
     alone = {"server": Mortality(deaths=12, calls=80_000)}
     given = replace(SHORT, founders=3, budgets=(20, 20, 20), changes=(), mortality=alone, rounds=6, arrival=10.0)
     found = played(folder, replace(given, without="state before tags"), 400)
-    with pytest.raises(AssertionError, match=r"the server reported round \d+ as verified, and forgot it"):
+    with pytest.raises(AssertionError, match=r"reported round \d+ as verified, and forgot it|run ended early"):
         check(found)
 
 

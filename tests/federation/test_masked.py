@@ -212,7 +212,7 @@ def test_a_session_whose_rounds_would_be_too_large_is_refused_before_anybody_is_
 ) -> None:
     place = masked_world(tmp_path, 4)
     monkeypatch.setattr(masked, "MOST_RELAYED_BYTES", 5 * 10 * 4 - 1)
-    with pytest.raises(InvalidInput, match=r"4 masked updates of 10 coordinates and their sum, 200 bytes; at most 199 are"):
+    with pytest.raises(InvalidInput, match=r"4 masked updates of 10 coordinates and their sum, 200 bytes; at most 199"):
         place.run(1, scheme=EXACT)
     assert not (place.consortium.server_folder / "session.state").exists()
     assert charges(place) == [0] * 4

@@ -50,7 +50,7 @@ def _of_days(found: Evidence) -> Iterator[Contradiction]:
     yield days, told(found, days=staying, schedule=replace(given, changes=changes)), "was in"
     budgets = holding.budgets_end_where_they_end
     yield budgets, told(found, schedule=replace(given, budgets=(1,) * len(given.budgets))), "have not run out"
-    yield budgets, told(found, schedule=replace(given, budgets=(given.rounds,) * len(given.budgets))), "is spent"
+    yield budgets, told(found, schedule=replace(given, budgets=(1000,) * len(given.budgets))), "is spent"
     yield holding.the_run_came_to_its_end, told(found, receipts=found.receipts[: given.rounds]), "rounds were verified"
 
 
