@@ -181,8 +181,13 @@ class Director:
         if self.round < given.after:
             return False
         moment = self.moments.setdefault(given.after, time.monotonic() + self.schedule.delay(given))
-        bearable = given.act not in ABRUPT or could_do_without(self.folder, f"hospital-{given.hospital}")
-        return time.monotonic() > moment and bearable
+        return time.monotonic() > moment and (given.act not in ABRUPT or self.could_bear(given))
+
+    def could_bear(self, given: Change) -> bool:
+        """One at a time: a round that can do without either of two members may not be able to do without both."""
+        made = len(self.schedule.changes) - len(self.due)
+        settled = max(in_force(self.folder), FIRST) == FIRST + made
+        return settled and could_do_without(self.folder, f"hospital-{given.hospital}")
 
     def change(self, given: Change) -> None:
         """What the consortium's office and the hospital do on such a day."""
