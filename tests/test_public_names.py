@@ -82,9 +82,8 @@ def test_what_pages_speak_of_is_shown_at_work(room):
     assert [name for name in import_module(room).__all__ if name in told and name not in at_work()] == []
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room != "lrdp.integrity"])
+@pytest.mark.parametrize("room", ROOMS)
 def test_every_public_function_is_shown_at_work(room):
-    """Those of integrity are steps of one protocol: docs/integrity.md and ``run_round`` show it as a whole."""
     found = import_module(room)
     functions = [name for name in found.__all__ if type(getattr(found, name)).__name__ == "function"]
     assert [name for name in functions if name not in at_work()] == []

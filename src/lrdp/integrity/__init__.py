@@ -7,6 +7,7 @@ steps that it drives. Anything but VERIFIED raises NotVerified.
 A consortium signs who may take part, and everybody builds the same session from it:
 
 >>> import os
+>>> from dataclasses import replace
 >>> import numpy as np
 >>> from lrdp.integrity import *
 >>> office, operator = new_identity("consortium"), new_identity("operator")
@@ -50,6 +51,15 @@ An auditor, or a hospital that was away, follows by the receipt alone:
 >>> position = follow(beginning, RoundReceipt.decode(outcome.receipt.encode()))
 >>> position.round, position.tip == outcome.clients["hospital-a"].position.tip
 (1, True)
+>>> receipts = [session_line(session), step_line(outcome.receipt.encode())]
+>>> read_session(receipts[0], pin=signed.digest) == session, encoded_registry(session.encode()) == signed.encode()
+(True, True)
+>>> follow_all(beginning, [read_step(outcome.receipt.encode())]) == position
+True
+>>> [line.participants for line in walk_history(receipts, signed.digest)][-1] == tuple(outcome.clients)
+True
+>>> audit_history(receipts, signed.digest).rounds
+1
 >>> endorse(beginning, outcome.receipt, outcome.receipt.accepts) == outcome.receipt
 True
 
@@ -81,8 +91,18 @@ Where tags do not add up nobody moves on, and what everybody signs about its own
 ...     aggregate=publish.aggregate,
 ...     bare=tuple(word.bare for word in words),
 ... )
->>> judged(FailedRound(case=case, tags=complete.tags, depositions=words)).line
+>>> failed = FailedRound(case=case, tags=complete.tags, depositions=words)
+>>> judged(decode_failed(encode_failed(failed), failed_vectors(failed))).line
 'hospital-c lied'
+>>> transcript_challenge(publish.header, point.size).size
+5
+
+In exact sessions the server sees the sum alone: each member announces a key for masks first.
+
+>>> masked = replace(session, parameters=replace(session.parameters, method=ProofMethod.EXACT))
+>>> secret = {one.name: os.urandom(KEY_SIZE) for one in hospitals}
+>>> announced = [session_key(one, masked, secret[one.name]) for one in hospitals]
+>>> halves = [exact_client(one, masked, secret[one.name], announced) for one in hospitals]
 """
 
 from lrdp.integrity import blame, client, server, states

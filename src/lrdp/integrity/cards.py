@@ -70,6 +70,9 @@ def json_object(text: str, most: int = MOST_CARD_CHARACTERS) -> dict[str, Any]:
     """A JSON object of names and keys, which are long: many short parts would cost many times the length of the text.
 
     Guarantees: what it costs to read is at most a small multiple of its length.
+
+    >>> json_object('{"name": "hospital-a"}')
+    {'name': 'hospital-a'}
     """
     if len(text) > most or not text.isascii():
         raise rejection(Verdict.MALFORMED, f"not ASCII, or more than {most} characters")

@@ -191,7 +191,13 @@ class Room:
 
 
 def combine(updates: Sequence[Whole], model: Model, point: FixedPoint, room: Room | None = None) -> Combined:
-    """A = Σ updates modulo 2^w, exact wherever each is in range, and θ' from it, chunk by chunk in the cache."""
+    """A = Σ updates modulo 2^w, exact wherever each is in range, and θ' from it, chunk by chunk in the cache.
+
+    >>> point, model = FixedPoint(size=2), np.zeros(2, MODEL)
+    >>> updates = [quantise(np.array([0.5, -1.0]), point).values, quantise(np.array([1.5, 0.0]), point).values]
+    >>> combine(updates, model, point).next_model.tolist()
+    [1.0, -0.5]
+    """
     first, *others = updates
     room = room or Room()
     total, following = room.vector(point.size, point.sum_type(len(updates))), room.vector(point.size, MODEL)

@@ -99,7 +99,10 @@ def signing_key_sound(key: bytes) -> bool:
 
 
 def require_name(name: str) -> None:
-    """Refuse a name that no registry may hold: whoever is to take part needs a valid one from the start."""
+    """Refuse a name that no registry may hold: whoever is to take part needs a valid one from the start.
+
+    >>> require_name("hospital-a")
+    """
     if not is_name(name):
         raise InvalidInput(
             f"{name[:80]!r} is not a name: 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first, as in "
@@ -155,7 +158,14 @@ def new_identity(name: str, entropy: Callable[[int], bytes] = os.urandom) -> Ide
 
 
 def save_identity(identity: Identity, path: Path) -> None:
-    """Write both secrets as PEM, readable by the owner only; never over an existing file. Durable once it returns."""
+    """Write both secrets as PEM, readable by the owner only; never over an existing file. Durable once it returns.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save_identity(mine := new_identity("hospital-a"), Path(folder) / "identity.pem")
+    ...     load_identity(Path(folder) / "identity.pem") == mine
+    True
+    """
     blocks = [_pem(identity._signer), _pem(identity._agreer)]
     try:
         files.write_new(path, f"Name: {identity.name}\n".encode() + b"".join(blocks), files.OWNER_ONLY)

@@ -133,7 +133,19 @@ def read_lineage(encoded: Sequence[bytes], pin: bytes) -> tuple[Registry, ...]:
 
 
 def next_registry(current: Registry, members: Iterable[Member], first_round: int = 0) -> Registry:
-    """The next version, yet to be signed; running sessions take it up at ``first_round`` at the earliest."""
+    """The next version, yet to be signed; running sessions take it up at ``first_round`` at the earliest.
+
+    >>> from lrdp.integrity.keys import new_identity
+    >>> office, everybody = new_identity("office"), [new_identity(name).member for name in "abcd"]
+    >>> key = office.member.signing_key
+    >>> three = Registry(version=1, first_round=0, previous=NO_PREVIOUS, consortium=key, members=tuple(everybody[:3]))
+    >>> first = sign_registry(three, office)
+    >>> second = sign_registry(next_registry(first, everybody), office)
+    >>> verify_registry(first, first.digest) is first, verify_successor(first, second) is second
+    (True, True)
+    >>> read_title(second.encode()).follows(read_title(first.encode()))
+    True
+    """
     return Registry(
         version=current.version + 1,
         first_round=first_round,

@@ -87,5 +87,9 @@ NOTHING_SHOWN = Stands()
 
 
 def nothing_before(update: int) -> Stands:
-    """For a client that does not know what it showed: every update up to this one counts as spent."""
+    """For a client that does not know what it showed: every update up to this one counts as spent.
+
+    >>> nothing_before(7).spent
+    7
+    """
     return Stands(spent=update, revealed=update)

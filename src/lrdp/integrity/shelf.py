@@ -16,7 +16,21 @@ from lrdp.integrity.registry import Registry, verify_successor
 
 
 class RegistryShelf:
-    """``registry-VERSION.json`` in a folder."""
+    """``registry-VERSION.json`` in a folder.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from lrdp.integrity import NO_PREVIOUS, new_identity, sign_registry
+    >>> office, members = new_identity("office"), tuple(new_identity(name).member for name in "abc")
+    >>> key = office.member.signing_key
+    >>> three = Registry(version=1, first_round=0, previous=NO_PREVIOUS, consortium=key, members=members)
+    >>> with TemporaryDirectory() as folder:
+    ...     shelf = RegistryShelf(Path(folder))
+    ...     shelf.put(signed := sign_registry(three, office))
+    ...     shelf.newest(signed) == signed == read_registry(shelf.path(1).read_text())
+    True
+    >>> registry_record(signed)["digest"] == signed.digest.hex()
+    True
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -81,7 +81,11 @@ class Check(Generic[Evidence_contra]):
 
 
 def rejection(verdict: Verdict, detail: str = "") -> NotVerified:
-    """The error to raise for ``verdict``."""
+    """The error to raise for ``verdict``.
+
+    >>> rejection(Verdict.REGISTRY_REFUSED, "its hash is another").verdict.name
+    'REGISTRY_REFUSED'
+    """
     name = verdict.name + (f" ({detail})" if detail else "")
     return NotVerified(f"{name}: {MEANINGS[verdict]}.", verdict)
 
