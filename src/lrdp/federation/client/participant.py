@@ -190,7 +190,8 @@ class Participant:
         ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         with self._books(asked.since) as ledger:
-            made = unseen(ledger, *self._standing.waiting()) or self._payer.trained(ledger, order, ready, registries)
+            waiting = unseen(ledger, ready, *self._standing.waiting())
+            made = waiting or self._payer.trained(ledger, order, ready, registries)
         self._standing.wait_with(made.reply.charge, made.trained_from)
         return TrainedAhead(trained_from=made.trained_from, head=made.reply.head, accept=accept)
 

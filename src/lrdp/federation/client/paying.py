@@ -71,9 +71,13 @@ class Payer:
         return self.bench.task(request, order, ready.model)
 
 
-def unseen(ledger: Ledger, charge: int, trained_from: int) -> Made | None:
-    """What was trained ahead, as long as nobody was sent it: that an answer was lost costs no second update."""
-    return next((Made(reply, trained_from) for reply in ledger.unsent() if reply.charge == charge), None)
+def unseen(ledger: Ledger, ready: client.Ready, charge: int, trained_from: int) -> Made | None:
+    """What was trained ahead, as long as nobody was sent it: that an answer was lost costs no second update.
+
+    A client that came back without its place, or under new keys, counts it as spent, and trains again.
+    """
+    free = (reply for reply in ledger.unsent() if reply.charge == charge > ready.stands.spent)
+    return next((Made(reply, trained_from) for reply in free), None)
 
 
 def _paid(ledger: Ledger, request: Request, task: Task) -> tuple[Receipt, Task]:
