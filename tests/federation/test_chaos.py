@@ -127,7 +127,7 @@ def test_thirty_rounds_of_it(folder: Path, seed: int) -> None:
 @pytest.mark.timeout(3600)
 def test_thirty_rounds_with_deaths_at_any_instant(folder: Path) -> None:
     """From outside, also in the midst of a call; so another run of the same seed is another chaos."""
-    found = played(folder, replace(drawn(LONG, SEED), seconds=1.5), 3000)
+    found = played(folder, replace(drawn(LONG, SEED), seconds=0.5), 3000)
     check(found)
     assert dead(found) == EVERYBODY
 

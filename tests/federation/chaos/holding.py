@@ -90,10 +90,14 @@ def every_day_of_the_schedule_came(found: Evidence) -> None:
 
 
 def budgets_end_where_they_end(found: Evidence) -> None:
-    """Whoever has budget for less than half of the rounds runs out and says so; nobody says so before, or pays more."""
+    """A founder with budget for less than half of the rounds runs out and says so; nobody says so before, or pays more.
+
+    Whoever joins late may be in too few rounds to run out.
+    """
     spent = {each.hospital for each in found.passed if isinstance(each.said, Decline) and each.said.code == "budget"}
     budgets = {f"hospital-{number}": rounds for number, rounds in enumerate(found.schedule.budgets)}
-    scarce = {name for name, rounds in budgets.items() if 2 * rounds < found.schedule.rounds}
+    founders = list(budgets.items())[: found.schedule.founders]
+    scarce = {name for name, rounds in founders if 2 * rounds < found.schedule.rounds}
     assert scarce <= spent, f"{scarce - spent} have not run out"
     for name in found.names:
         count = len(found.charges(name))
