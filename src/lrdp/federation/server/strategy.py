@@ -230,6 +230,8 @@ class VerifiedAverage(Strategy):
         if repetitions.unproved and waited < min(self._terms.patience, self._terms.arrival / 2):
             return ()
         able = [name for name in names if name not in repetitions.hopeless]
+        if len(able) < self.coordinator.least and not repetitions.published(tuple(sorted(names))):
+            able = list(names)  # too few without those who kept a roster waiting: in another one they have a new chance
         if len(able) < self.coordinator.least:
             return ()
         chosen = self._terms.choose(self.coordinator.round, able)
