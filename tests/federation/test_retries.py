@@ -13,7 +13,7 @@ from federation.hostile import change_policy
 from federation.worlds import World, initial, world
 from lrdp.errors import NoVerifiedRound
 from lrdp.federation import BufferedAverage, Terms
-from lrdp.federation.server.repetitions import MOST_FAILURES, Repetitions
+from lrdp.federation.server.repetitions import MOST_FAILURES, Repetitions, ShownSum
 from lrdp.federation.wire.flower import from_message
 from lrdp.federation.wire.questions import Announcement, Contributed, OwnTag, read_message
 from lrdp.integrity.receipts import RoundReceipt
@@ -235,3 +235,16 @@ def test_smaller_rosters_are_those_who_stayed_with_the_same_updates() -> None:
     assert made.again(FOUR) == THREE
     assert made.renewal(THREE) == 0
     assert made.allow(("a", "b", "c"), THREE)
+
+
+def test_whoever_kept_a_roster_waiting_has_another_chance_where_no_round_can_be_made_without_it(tmp_path: Path) -> None:
+    """In a roster whose sum nobody has seen, and so with new updates; one whose sum is out is not tried for ever."""
+    place = world(tmp_path, 4, min_roster=3)
+    strategy = place.strategy()
+    strategy.start(place.grid, initial(), num_rounds=1, timeout=5)
+    first, second, third, fourth = place.names
+    failed = ShownSum(roster=(first, second, third), renewal=0, failures=MOST_FAILURES, silent=(second, third))
+    strategy.coordinator.repetitions = Repetitions(Retries.SAME_ROSTER, [failed])
+    assert strategy.coordinator.repetitions.hopeless == {second, third}
+    assert list(strategy._chosen([first, third, fourth], 1e9)) == [first, third, fourth]
+    assert list(strategy._chosen([first, second, third], 1e9)) == []
