@@ -111,7 +111,7 @@ def measured(size: int, count: int, scheme: Scheme, meter: Meter) -> dict[str, f
             order=Order(steps=1),
             scheme=ROUNDS[scheme],
         )
-        VerifiedAverage(terms, mark).start(grid, ArrayRecord(model(size).state_dict()), num_rounds=2, timeout=600)
+        VerifiedAverage(terms, mark).start(grid, ArrayRecord(model(size).state_dict()), num_rounds=2, timeout=1200)
         whole, clients, training, down, up = (after - before for before, after in zip(*marks, strict=True))
         return {
             "client_cpu_s": (clients - training) / count,

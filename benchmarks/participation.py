@@ -68,7 +68,7 @@ def simulate(folder: Path, clients: int, rounds: int, per_round: int) -> tuple[C
         min_roster=FEWEST,
     )
     began = time.perf_counter()
-    VerifiedAverage(terms, reports.append).start(grid, ArrayRecord(model().state_dict()), rounds, timeout=120)
+    VerifiedAverage(terms, reports.append).start(grid, ArrayRecord(model().state_dict()), rounds, timeout=240)
     return consortium, reports, time.perf_counter() - began
 
 

@@ -22,7 +22,7 @@ from local_deployment.processes import DeploymentFailed, Processes, free_ports, 
 from lrdp.figures import AtMost
 
 _FEWEST: Final = 3
-_ROUND_SECONDS: Final = 120.0
+_ROUND_SECONDS: Final = 480.0
 _INTERRUPTED: Final = 130
 
 

@@ -97,11 +97,13 @@ class Processes:
 
     def kill_all(self, *words: str) -> None:
         """The same for every process, children among them, whose command line and environment have all these words."""
-        for number in self._marked(words):
+        numbers = self._marked(words)
+        for number in numbers:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         for name, process in list(self._running.items()):
-            if process.poll() == -signal.SIGKILL:
+            if process.pid in numbers:
+                process.wait()  # a process that is dying still answers at its port
                 del self._running[name]
 
     def wait(self, name: str, seconds: float) -> None:

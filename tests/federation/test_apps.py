@@ -152,7 +152,7 @@ def deployed(consortium, local_steps):
         "num-server-rounds": ROUNDS,
         "local-steps": local_steps,
         "learning-rate": 0.3,
-        "timeout": 60.0,
+        "timeout": 600.0,
     }
     asked |= {"server-folder": str(consortium.server_folder), "registry": str(consortium.registry_file)}
     return "apps/digits", "digits_app", settings, asked

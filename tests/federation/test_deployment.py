@@ -140,7 +140,7 @@ def test_a_hospital_killed_as_it_trains_comes_back_and_every_charge_is_accounted
     with Processes(folder / "logs") as processes:
         deployment = Deployment(parties, processes, port=free_ports(1)[0], secure=False)
         deployment.start()
-        deployment.begin(Run(rounds=ROUNDS, local_steps=LOCAL_STEPS, timeout=60.0))
+        deployment.begin(Run(rounds=ROUNDS, local_steps=LOCAL_STEPS, timeout=480.0))
         kill_as_it_trains(deployment, processes, victim)
         deployment.restart(victim)
         reports = deployment.finish(800)

@@ -53,7 +53,7 @@ class Federation:
     rounds: int
     evaluate: Callable[[int, NamedArrays], None]
     log: Path
-    timeout: float = 600.0
+    timeout: float = 1200.0
 
     def serve(self, grid: Grid) -> None:
         """The server's part."""

@@ -62,7 +62,7 @@ class Asking:
             for name, asked in questions.items()
             if (name, asked.signature) not in self._able or self._coordinator.keys.lack(name)
         }
-        answers, declined = self._courier.exchange(new) if new else {}, dict[str, str]()
+        answers, declined = self._courier.ask(new) if new else {}, dict[str, str]()
         for name, asked in new.items():
             answer = answers.get(name, SILENT)
             if isinstance(answer, AbleToMask):

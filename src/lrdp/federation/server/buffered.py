@@ -25,9 +25,9 @@ from lrdp.federation.server.nodes import SILENT
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened
 from lrdp.federation.server.rotating import Rotating
+from lrdp.federation.server.round_clock import ROUND_SECONDS
 from lrdp.federation.server.round_report import ObserveRound, RoundReport
 from lrdp.federation.server.run_result import (
-    REPLY_SECONDS,
     Judge,
     RunEnded,
     RunResult,
@@ -79,7 +79,7 @@ class BufferedAverage:
         grid: Grid,
         initial_arrays: ArrayRecord | None = None,
         num_rounds: int = 3,
-        timeout: float = REPLY_SECONDS,
+        timeout: float = ROUND_SECONDS,
         evaluate_fn: EvaluateFunction | None = None,
     ) -> RunResult:
         """Run until ``num_rounds`` buffers of the session are verified, or no other can come together.
@@ -142,7 +142,7 @@ class Workshop:
         able = [name for name in free if name not in declined]
         if len(able) + len(self._following(taken)) >= buffer:
             works = {name: self._coordinator.order_ahead(name, self._terms.order) for name in able}
-            asked = self.courier.messages(works)
+            asked = self.courier.messages(works, self.courier.clock.seconds)
             self._grid.push_messages(asked)
             self._busy.update(zip(works, asked, strict=True))  # whoever is able is present, and so has a node
         self._note_done()
@@ -182,7 +182,7 @@ class Workshop:
     def require_hope(self, buffer: int, verified: int) -> None:
         """Raise RunEnded where no buffer can come together any more, or none has for too long."""
         self._asking.require(buffer, besides={*self._busy, *self._waiting})
-        most = self.courier.timeout if self._busy else self._terms.arrival
+        most = self.courier.clock.seconds if self._busy else self._terms.arrival
         if time.monotonic() - self._latest > most:
             raise RunEnded(
                 (self._enough(buffer) and lacking(self._coordinator.chronicle))
@@ -224,6 +224,7 @@ class Workshop:
 
     def step(self, names: Sequence[str]) -> RoundReport:
         """A verified round of updates that wait. Whoever could not take part is ordered again."""
+        self.courier.clock.begin()
         report = gathered(self._coordinator, self.courier.exchange(self._coordinator.invite(names, None)))
         # Saved with the sum, before it is shown: a server that dies now knows whose updates are in it.
         shown = tuple(sorted(self._shown | set(report.participants)))

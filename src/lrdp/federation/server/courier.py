@@ -10,7 +10,9 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from lrdp.federation.server.coordinator import Coordinator
-from lrdp.federation.server.nodes import SILENT, Nodes
+from lrdp.federation.server.greeting import Greeter
+from lrdp.federation.server.nodes import SILENT, Nodes, answered
+from lrdp.federation.server.round_clock import RoundClock
 from lrdp.federation.wire.questions import Answer, Decline, Ending, Here, Question
 from lrdp.screen import visible
 
@@ -21,17 +23,19 @@ class Courier:
     """Knows which node has which name, and who stands where."""
 
     def __init__(self, grid: Grid, coordinator: Coordinator, timeout: float) -> None:
-        self._grid, self._coordinator, self.timeout = grid, coordinator, timeout
+        self._grid, self._coordinator, self.clock = grid, coordinator, RoundClock(timeout)
         self._nodes = Nodes()
         self._doubtful: set[str] = set()
+        self._greeter = Greeter(grid, self.clock)
 
-    def messages(self, questions: Mapping[str, Question]) -> list[Message]:
-        return self._nodes.addressed(questions, str(self._coordinator.round), self.timeout)
+    def messages(self, questions: Mapping[str, Question], seconds: float) -> list[Message]:
+        """Questions that are worth an answer for so many seconds."""
+        return self._nodes.addressed(questions, str(self._coordinator.round), seconds)
 
     def answers(self, asked: Iterable[Message], replies: Iterable[Message]) -> dict[str, Answer]:
         """By name; who did not answer is silent, and whoever declined is greeted again before the next round."""
         messages = list(asked)
-        given = self._nodes.answered(messages, replies)
+        given = answered(messages, replies)
         named = {
             message.metadata.dst_node_id: self._nodes.name_of(message.metadata.dst_node_id) for message in messages
         }
@@ -45,9 +49,16 @@ class Courier:
         return found
 
     def exchange(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
-        """Ask, wait, and hear."""
-        asked = self.messages(questions)
-        return self.answers(asked, self._grid.send_and_receive(asked, timeout=self.timeout))
+        """Ask, wait and hear, within the time of a round."""
+        return self._exchanged(questions, self.clock.share())
+
+    def ask(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
+        """The same outside a round, where an answer costs nobody anything."""
+        return self._exchanged(questions, self.clock.aside)
+
+    def _exchanged(self, questions: Mapping[str, Question], seconds: float) -> dict[str, Answer]:
+        asked = self.messages(questions, seconds)
+        return self.answers(asked, self._grid.send_and_receive(asked, timeout=seconds) if asked else [])
 
     def present(self) -> list[str]:
         """The names of those who are there; newcomers are greeted first."""
@@ -56,10 +67,7 @@ class Courier:
             self._nodes.forget(name)
             self._coordinator.forget(name)
         ids = self._nodes.present(self._grid)
-        unknown = self._nodes.unknown(ids)
-        asked = self._nodes.greetings(unknown, self._coordinator.hello, self.timeout)
-        replies = self._grid.send_and_receive(asked, timeout=self.timeout) if asked else []
-        for node, answer in self._nodes.answered(asked, replies).items():
+        for node, answer in self._greeter.heard(self._nodes.unknown(ids), self._greetings).items():
             if isinstance(answer, Here) and self._coordinator.knows(answer):
                 self._nodes.introduce(node, answer)
                 self._coordinator.greet(answer)
@@ -67,6 +75,10 @@ class Courier:
                 reason = answer.code if isinstance(answer, Decline) else "it did not answer with the keys of a member"
                 _LOG.warning("node %d is not in the session: %s", node, visible(reason))
         return self._nodes.names(ids)
+
+    def _greetings(self, nodes: Iterable[int]) -> list[Message]:
+        """Worth an answer for as long as a round may take: whoever is slow is welcome later."""
+        return self._nodes.greetings(nodes, self._coordinator.hello, self.clock.seconds)
 
     def dismiss(self, names: Iterable[str]) -> None:
         """Members whose keys the registry no longer holds are strangers: their nodes are asked again who they are."""
@@ -77,7 +89,7 @@ class Courier:
     def close(self) -> None:
         """Bring home the ACCEPTs of the last round, of those who are there."""
         there = set(self._nodes.names(self._nodes.present(self._grid)))
-        self.exchange({name: asked for name, asked in self._coordinator.open_tags().items() if name in there})
+        self.ask({name: asked for name, asked in self._coordinator.open_tags().items() if name in there})
 
     def close_for(self, names: Collection[str]) -> None:
         """The same, with these there, if the next question would be too late for it."""

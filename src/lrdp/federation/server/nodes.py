@@ -58,17 +58,18 @@ class Nodes:
         records = to_records(to_frame(hello))
         return [Message(records, node, QUERY, group_id="hello", ttl=ttl) for node in ids]
 
-    def answered(self, asked: Iterable[Message], replies: Iterable[Message]) -> dict[int, Answer]:
-        """By node: an error's reply comes from Flower itself, so what counts is the message that it replies to."""
-        nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in asked}
-        return {
-            nodes[reply.metadata.reply_to_message_id]: read_reply(reply)
-            for reply in replies
-            if reply.metadata.reply_to_message_id in nodes
-        }
-
     def name_of(self, node: int) -> str | None:
         return self._names.get(node)
+
+
+def answered(asked: Iterable[Message], replies: Iterable[Message]) -> dict[int, Answer]:
+    """By node: an error's reply comes from Flower itself, so what counts is the message that it replies to."""
+    nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in asked}
+    return {
+        nodes[reply.metadata.reply_to_message_id]: read_reply(reply)
+        for reply in replies
+        if reply.metadata.reply_to_message_id in nodes
+    }
 
 
 def kind_of(question: Question) -> str:

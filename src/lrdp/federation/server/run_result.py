@@ -19,8 +19,6 @@ from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.round_report import ObserveRound, RoundReport, tell
 from lrdp.federation.server.terms import EvaluateFunction, Score, as_arrays, as_record
 
-REPLY_SECONDS: Final = 1800.0
-"""How long to wait for replies, unless ``timeout`` says otherwise: training takes its time."""
 _FLOWER_LOG: Final = logging.getLogger("flwr")
 
 

@@ -28,8 +28,9 @@ from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
 from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.rotating import Rotating
+from lrdp.federation.server.round_clock import ROUND_SECONDS
 from lrdp.federation.server.round_report import ObserveRound, RoundReport
-from lrdp.federation.server.run_result import REPLY_SECONDS, Judge, RunEnded, RunResult, closed, public_metrics, told
+from lrdp.federation.server.run_result import Judge, RunEnded, RunResult, closed, public_metrics, told
 from lrdp.federation.server.settling import NOT_NOW, Settle, gathered, settled
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.orders import Order
@@ -120,13 +121,14 @@ class VerifiedAverage(Strategy):
         grid: Grid,
         initial_arrays: ArrayRecord | None = None,
         num_rounds: int = 3,
-        timeout: float = REPLY_SECONDS,
+        timeout: float = ROUND_SECONDS,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFunction | None = None,
     ) -> RunResult:
         """``num_rounds`` attempts at a round, or those left of a run that was cut short; and the last verified model.
 
+        A round takes at most ``timeout`` seconds from the moment that work is sent, half of which are for training.
         Without ``initial_arrays`` the session in the folder goes on, even where it was over. Where too few are left to
         make a round, the run ends early with the last verified model, and the result says why.
 
@@ -146,18 +148,18 @@ class VerifiedAverage(Strategy):
         judge.at_the_start(coordinator.progress.tried, result)
         try:
             while coordinator.progress.tried < num_rounds:
-                self._attempt(grid, timeout, judge, result)
+                self._attempt(grid, judge, result)
         except RunEnded as ended:
             result.reason = str(ended)
         return closed(coordinator, run.courier, result)
 
-    def _attempt(self, grid: Grid, timeout: float, judge: Judge, result: RunResult) -> None:
+    def _attempt(self, grid: Grid, judge: Judge, result: RunResult) -> None:
         """What Flower does in a round: train, count, evaluate."""
         number, began, none = self.coordinator.progress.tried + 1, time.monotonic(), ConfigRecord()
 
         def exchanged(asked: Iterable[Message]) -> Iterable[Message]:
-            messages = list(asked)
-            return grid.send_and_receive(messages, timeout=timeout) if messages else []
+            messages = list(asked)  # which are worth an answer for as long as it is waited for
+            return grid.send_and_receive(messages, timeout=messages[0].metadata.ttl) if messages else []
 
         work = self.configure_train(number, result.arrays, none, grid)
         arrays, metrics = self.aggregate_train(number, exchanged(work))
@@ -176,7 +178,7 @@ class VerifiedAverage(Strategy):
         """Who takes part, and what each is sent; nobody, where too few can."""
         names = self._roster()
         invited = self.coordinator.invite(names, self._run.order) if names else {}
-        self._asked = self._run.courier.messages(invited)
+        self._asked = self._run.courier.messages(invited, self._run.courier.clock.begin())
         return self._asked
 
     def _roster(self) -> Sequence[str]:
@@ -265,7 +267,8 @@ class VerifiedAverage(Strategy):
         ended = self.coordinator.history
         order = Order(steps=1, metrics=self._terms.metrics)
         names = ended[-1].names if ended and order.metrics else ()
-        self._asked = self._run.courier.messages({name: self.coordinator.order_count(name, order) for name in names})
+        counts = {name: self.coordinator.order_count(name, order) for name in names}
+        self._asked = self._run.courier.messages(counts, self._run.courier.clock.begin())
         return self._asked
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
