@@ -39,6 +39,12 @@ FOUND: dict[str, dict[str, list[str]]] = {
     "a server killed while it opened a session left receipts of two": {
         RESUMING: ["test_a_server_killed_while_it_opens_a_session_leaves_the_receipts_of_one"]
     },
+    "whoever hung was waited for again and again, in every exchange of every round": {
+        "federation/server/test_round_clock.py": [
+            "test_whoever_hangs_takes_no_more_than_the_time_of_a_round_and_the_others_go_on",
+            "test_a_node_that_answers_no_greeting_is_waited_for_once_and_welcome_as_soon_as_it_answers",
+        ]
+    },
     "attempts were spent while a guard was being started": {
         ASKING: ["test_a_round_waits_for_a_guard_that_is_being_started_and_spends_no_attempt"]
     },

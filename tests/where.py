@@ -176,6 +176,7 @@ SERVER = {
     "coordinator": ["federation/test_rounds", "federation/client/test_pins"],
     "courier": ["federation/test_rounds", "federation/server/test_buffered"],
     "mask_keys": ["federation/test_masked"],
+    "greeting": ["federation/server/test_round_clock"],
     "model_shelf": ["federation/server/test_resuming", "federation/wire/test_model_averages"],
     "nodes": ["federation/test_rounds", "federation/server/test_buffered"],
     "repetitions": ["federation/test_retries"],
