@@ -166,12 +166,12 @@ def resources(files: Mapping[str, str]) -> list[dict[str, Any]]:
 def of_kubernetes(files: Mapping[str, str]) -> list[Part]:
     known = resources(files)
     policies = [resource for resource in known if resource["kind"] == "NetworkPolicy"]
-    pods = [resource for resource in known if resource["kind"] in ("StatefulSet", "Deployment")]
+    pods = [resource for resource in known if resource["kind"] in ("StatefulSet", "Deployment", "Pod")]
     return [part for pod in pods for part in _pod(pod, policies)]
 
 
 def _pod(workload: Mapping[str, Any], policies: list[dict[str, Any]]) -> Iterator[Part]:
-    template = workload["spec"]["template"]
+    template = workload if workload["kind"] == "Pod" else workload["spec"]["template"]
     pod, labels = template["spec"], template["metadata"]["labels"]
     own = [policy["spec"] for policy in policies if _selects(policy, workload["metadata"]["namespace"], labels)]
     context = pod["securityContext"]
@@ -180,7 +180,7 @@ def _pod(workload: Mapping[str, Any], policies: list[dict[str, Any]]) -> Iterato
         yield Part(
             form=f"kubernetes/{workload['metadata']['namespace']}",
             role=container["name"],
-            command=tuple(_filled(word) for word in [*container["command"], *container["args"]]),
+            command=tuple(_filled(word) for word in [*container["command"], *container.get("args", [])]),
             user=USERS[context["runAsUser"]],
             groups=frozenset({USERS[context["runAsGroup"]], USERS[context["fsGroup"]]}),
             networked=_is_networked(pod, own),

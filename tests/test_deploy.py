@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,7 @@ from lrdp.accounting import Budget, Training
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.experiments.digits import records, share, stated_size
 from lrdp.federation import found
+from lrdp.ledger import read_policy
 from lrdp.version import __version__
 
 ROOT = DEPLOY.parent
@@ -310,6 +312,55 @@ def test_the_pods_of_a_hospital_meet_on_one_node_and_keys_keep_their_modes():
     assert near == {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "guard"}}}
     text = texts("kubernetes")["hospital.yaml"]
     assert text.count("fsGroup: ") == text.count("fsGroupChangePolicy: OnRootMismatch") == 2
+
+
+def test_a_hospitals_volumes_are_filled_by_the_guards_own_user_without_a_network():
+    (setup,) = [part for part in of_kubernetes(texts("kubernetes")) if part.role == "setup"]
+    assert (setup.user, setup.hardened, setup.networked) == ("lrdp", True, False)
+    assert all(map(setup.writes, (HOME, DATA, CODE)))
+
+
+def test_the_documented_commands_fill_them(tmp_path):
+    text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    block = next(part for part in text.split("```") if "\nsetup sh -c" in part).replace("\\\n", "")
+    home, public = tmp_path / "home", tmp_path / "tmp"
+    for place in (home, public, tmp_path / "srv/lrdp/code", tmp_path / "srv/lrdp/data"):
+        place.mkdir(parents=True)
+    training = Training(dataset_size=100, batch_size=8, rounds=2, local_steps=2, budget=Budget(epsilon=8.0, delta=1e-3))
+    made = found(tmp_path / "pilot", {f"hospital-{number}": training for number in range(3)})
+    shutil.copy(made.registry_file, tmp_path / "registry.json")
+    (tmp_path / "digits_task.py").write_text("task = None\n", encoding="utf-8")
+    (tmp_path / "records.npz").write_bytes(b"records")
+    show = [BIN / "lrdp", "keys", "show", tmp_path / "pilot/server/identity.pem", "--json"]
+    (tmp_path / "server.json").write_bytes(subprocess.run(show, capture_output=True, check=True).stdout)
+    lines = [line for line in block.splitlines() if line and not line.startswith("kubectl")]
+    assert all(line.lstrip("(").startswith(("setup ", "umask 077; setup ")) for line in lines)
+    function = f'setup() {{ (cd {home} && "$@"); }}'
+    placed = "\n".join(lines).replace("/tmp/", f"{public}/").replace("/srv/", f"{tmp_path}/srv/")
+    script = "\n".join(["set -e", function, placed])
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_policy(home / "hospital/policy.toml").task == "digits_task:task"
+    assert (home / "hospital").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "administrator.pem").stat().st_mode & 0o777 == 0o600
+    assert not (home / "hospital/keys/administrator.pem").exists()
+    assert (tmp_path / "srv/lrdp/data/records.npz").read_bytes() == b"records"
+
+
+def test_no_network_is_said_where_there_is_none_and_not_where_an_address_answers(tmp_path):
+    script = DEPLOY / "no_network.py"
+    alone = subprocess.run(["unshare", "-rn", sys.executable, script], capture_output=True, text=True, check=False)
+    if "unshare" in alone.stderr:
+        pytest.skip("this machine lets nobody leave its network")
+    assert alone.stdout.splitlines()[-1] == "no network"
+    with socket.create_server(("127.0.0.1", 0)) as world:
+        reached = re.sub(r"WORLD = .*", f"WORLD = (('127.0.0.1', {world.getsockname()[1]}),)", script.read_text())
+        done = subprocess.run([sys.executable, "-c", reached], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there IS a network" in done.stderr
 
 
 def analysed(folder, *words):
