@@ -308,3 +308,10 @@ def test_lines_of_several_processes_stay_whole(tmp_path: Path) -> None:
 def test_nothing_is_appended_to_a_pipe(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not a regular file"):
         files.append(_pipe(tmp_path / "pipe"), b"line", files.OWNER_ONLY)
+
+
+def test_another_name_is_on_disk_when_the_call_returns(tmp_path: Path, noted: list[str]) -> None:
+    (tmp_path / "before").write_bytes(b"any")
+    files.rename(tmp_path / "before", tmp_path / "after")
+    assert noted[-1] == "folder"
+    assert (tmp_path / "after").read_bytes() == b"any"

@@ -60,6 +60,11 @@ def lines(file: BinaryIO, most: int) -> Iterator[bytes]:
         yield line
 
 
+def followed(path: Path) -> Path:
+    """Where a path leads, links followed; unlike Path.resolve, no error of its own where they go in a circle."""
+    return Path(os.path.realpath(path))
+
+
 def _require_regular(descriptor: int) -> None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
@@ -108,9 +113,20 @@ def creating(path: Path, mode: int) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """A file that takes the place of what was there once the block ends."""
-    with _beside(path.resolve(), mode, os.replace) as file:
+    """A file that takes the place of the file that was there once the block ends; no device and no pipe is replaced."""
+    _require_no_device(path)
+    with _beside(followed(path), mode, os.replace) as file:
         yield file
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise as ``replacing`` would, and leave what is there as it is."""
+    with suppress(_NotNowError), replacing(path, OWNER_ONLY):
+        raise _NotNowError
+
+
+class _NotNowError(Exception):
+    """Ends the block of a file that is not to take its place."""
 
 
 def append(path: Path, line: bytes, mode: int) -> None:
@@ -154,6 +170,23 @@ def locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def locked_at_once(path: Path, mode: int) -> Iterator[None]:
+    """The same without waiting: BlockingIOError where another process, or another thread, is in the block."""
+    descriptor = os.open(path, _OVERWRITING | getattr(os, "O_NONBLOCK", 0), mode)
+    try:
+        _lock(descriptor, waiting=False)
+        if _POSIX:
+            with suppress(PermissionError):  # of a file that somebody else made
+                os.fchmod(descriptor, mode)  # whatever the umask is
+        try:
+            yield
+        finally:
+            _unlock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def rename(source: Path, target: Path) -> None:
     """Give a file another name, in place of whatever had that name."""
     source.replace(target)
@@ -183,10 +216,24 @@ def _add(descriptor: int, size: int, line: bytes) -> None:
         raise
 
 
-def _lock(descriptor: int) -> None:
+def _lock(descriptor: int, *, waiting: bool = True) -> None:
     import fcntl  # not on every system, and reading needs none
 
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    fcntl.flock(descriptor, fcntl.LOCK_EX if waiting else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _unlock(descriptor: int) -> None:
+    """Closing would not do where a process that was forked in the block is still there: it has the lock as well."""
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _require_no_device(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # what is wrong with a folder, the system says itself
+            raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 @contextmanager

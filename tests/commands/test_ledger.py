@@ -1,6 +1,7 @@
 """The commands as a user runs them: data on stdout, words on stderr, one sentence and an exit code on failure."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -134,6 +135,45 @@ def test_the_operator_imports_exports_and_reports(client: Client, tmp_path: Path
     assert client.json("ledger", "import", "--fleet", fleet) == seen
     assert "bank-b" in client.run("ledger", "import", "--fleet", fleet)
     assert "nothing to show" in client.run("ledger", "import", code=2)
+
+
+def test_a_policy_that_allows_less_counts_before_and_after_a_message_records_it(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    client.run("init", *folder(client), "--rounds", "5", "--local-steps", "2", "--accountant", "rdp")
+    client.train(1)
+    opened = client.json("ledger", "show", *folder(client))
+    budget, used = opened["budget"]["epsilon"], opened["guaranteed"]["epsilon"]  # type: ignore[index]
+    allowed = used + (budget - used) / 2
+    text = client.home.policy.read_text()
+    client.home.policy.write_text(re.sub(r"(?m)^((per_run_)?epsilon) = .*", rf"\1 = {allowed!r}", text))
+    for _ in range(2):
+        shown = client.json("ledger", "show", *folder(client))["budget"]
+        assert (shown["epsilon"], shown["policy_epsilon"]) == (budget, allowed)  # type: ignore[index]
+        assert allowed - used - 1e-9 < shown["left"] <= allowed - used  # type: ignore[index]
+        assert shown["rounds_left"] < opened["budget"]["rounds_left"]  # type: ignore[index]
+        assert f"; the policy allows {allowed} of the {budget}" in client.run("ledger", "show", *folder(client))
+        client.home.open().close()
+    assert f"; the policy allows {allowed} of the {budget}" in " ".join(
+        client.run("statement", *folder(client)).split()
+    )
+
+
+def test_a_backup_from_before_the_key_was_replaced_names_the_key_before(client: Client, tmp_path: Path) -> None:
+    client.train(1)
+    copy = str(tmp_path / "monday.db")
+    client.run("ledger", "backup", copy, *folder(client))
+    client.run("ledger", "rotate-key", *folder(client))
+    client.home.ledger.unlink()
+    assert "`rotate-key` left beside it" in client.run("ledger", "restore", copy, *folder(client), code=6)
+    (before,) = client.home.key.parent.glob("client-*.pem")
+    before.replace(client.home.key)
+    client.run("ledger", "restore", copy, *folder(client))
+
+
+def test_a_page_is_not_written_over_the_ledger(client: Client) -> None:
+    before = client.home.ledger.read_bytes()
+    assert "of another kind" in client.run("statement", *folder(client), "--html", str(client.home.ledger), code=2)
+    assert client.home.ledger.read_bytes() == before
 
 
 def test_the_statement_is_text_json_and_html(client: Client, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_the_policy_alone_raises_nothing_and_the_refusal_names_the_command(small
         with pytest.raises(BudgetExceeded, match=r"the 1\.5 that the policy states counts once `lrdp ledger raise`"):
             ledger.charge(request(5000, **SPENT))
         assert summarize(ledger.books).budget.epsilon == 1.0
-        assert "lrdp ledger raise" in summarize(ledger.books).unsigned_raise
+        assert "lrdp ledger raise" in summarize(ledger.books).policy_note
 
 
 def test_a_signed_raise_admits_as_much_as_a_budget_that_was_opened_so(small: World, tmp_path: Path) -> None:

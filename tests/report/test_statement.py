@@ -95,6 +95,7 @@ def test_a_raised_budget_is_shown_as_it_was_opened_and_as_it_is_in_every_form(tm
             {"epsilon": 3.75, "day": today, "reason": "third study"},
         ],
         "delta": 1e-06,
+        "policy_epsilon": 3.75,
         "per_run_epsilon": 3.75,
         "left": 0,
         "rounds_left": 0,

@@ -20,6 +20,7 @@ from lrdp.ledger import (
     Head,
     Home,
     Ledger,
+    Policy,
     SigningKey,
     Store,
     Summary,
@@ -32,7 +33,6 @@ from lrdp.ledger import (
     replace_key,
     report_of,
     summarize,
-    unsigned_raise,
     verify_export,
     void,
     write_export,
@@ -55,9 +55,7 @@ def show(path: LedgerPath = None, folder: Folder = Path(), as_json: AsJson = Fal
     Example: lrdp ledger show --folder hospital-0
     """
     home = Home(folder=folder)
-    summary = summarize(verify_export(path or home.ledger).books)
-    if path is None:
-        _note_unsigned(home, summary)
+    summary = summarize(verify_export(path or home.ledger).books, _policy_now(home) if path is None else None)
     print_record(_figures(summary) if as_json else _in_short(summary), as_json)
 
 
@@ -243,12 +241,11 @@ def _figures(summary: Summary) -> dict[str, Any]:
     return figures
 
 
-def _note_unsigned(home: Home, summary: Summary) -> None:
-    """The policy's file may state more than was signed, and no client may have opened it since."""
-    with suppress(LrdpError):  # a policy that cannot be read is for another command to report
-        note = unsigned_raise(summary.budget, read_policy(home.policy).budget.total)
-        if note:
-            say(f"Note: the budget is ε = {summary.budget.epsilon}{note}.")
+def _policy_now(home: Home) -> Policy | None:
+    """The policy's file, which counts from the next message on; one that cannot be read is for others to report."""
+    with suppress(LrdpError):
+        return read_policy(home.policy)
+    return None
 
 
 def _in_short(summary: Summary) -> dict[str, Any]:
@@ -256,7 +253,7 @@ def _in_short(summary: Summary) -> dict[str, Any]:
     return {
         "client": summary.client,
         "budget": f"ε = {summary.budget.epsilon} at δ = {summary.budget.delta}, {summary.adjacency.value}"
-        f"{summary.unsigned_raise}",
+        f"{summary.policy_note}",
         "raised": ", ".join(f"to {each.epsilon} on {day(each.at)}" for each in summary.raises) or "no",
         "guaranteed": f"ε = {AtMost(summary.guaranteed.epsilon):.4f} under any adaptivity",
         "spent": f"ε = {AtMost(summary.spent.epsilon):.4f} had every step been fixed in advance",

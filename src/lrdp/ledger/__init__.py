@@ -88,7 +88,7 @@ What only people may do is signed with the administrator's key, and stays in the
 from lrdp.ledger.administration import adopt_head, end_participation, raise_budget, rotate_key, void
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.decisions import tighter, unsigned_raise
+from lrdp.ledger.decisions import policy_note, tighter
 from lrdp.ledger.drafting import FIXED_SIZE, RECOMMENDED, PolicyDraft, PolicyRecipe, draft, peers_lines
 from lrdp.ledger.export import VerifiedBooks, check_heads, check_key_known, verify_export, write_export
 from lrdp.ledger.fleet import FleetBooks, FleetView, fleet_view
@@ -153,6 +153,7 @@ __all__ = [
     "open_budget",
     "parse_policy",
     "peers_lines",
+    "policy_note",
     "promised",
     "raise_budget",
     "read_policy",
@@ -164,7 +165,6 @@ __all__ = [
     "rounds_left",
     "summarize",
     "tighter",
-    "unsigned_raise",
     "verify_export",
     "void",
     "write_draft",

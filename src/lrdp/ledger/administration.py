@@ -72,7 +72,7 @@ def raise_budget(ledger: Ledger, reason: str, administrator: SigningKey) -> even
     if objection := books.objection_to_raising(epsilon):
         raise InvalidInput(
             f"the budget cannot be raised to the ε={epsilon} that {ledger.policy.where('budget.epsilon')} states: "
-            f"{objection}; nothing was changed."
+            f"{objection}; the budget stays as it was."
         )
     signature = administrator.sign(raise_message(books.opened.ledger, books.budget, epsilon, reason))
     raised = events.Raised(system_clock(), epsilon, reason, signature)
@@ -123,5 +123,5 @@ def _check_reason(reason: str, what: str) -> None:
 def _check_administrator(books: Books, key: SigningKey) -> None:
     if key.public != books.opened.administrator_key:
         raise InvalidInput(
-            "the key is not that of this ledger's administrator: only that one may do this, and nothing was changed."
+            "the key is not that of this ledger's administrator: only that one may do this, and it was not done."
         )

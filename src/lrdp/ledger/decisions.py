@@ -16,7 +16,10 @@ from lrdp.ledger.request import Request
 from lrdp.ledger.texts import encode_mechanism
 
 MOST_CHARGES_PER_ROUND: Final = 2
-"""A crash or another model costs a second charge; a third in one round is refused."""
+"""A crash or another model costs a second charge; a third in one round is refused.
+
+Where the policy permits counts there may be one more: a count of the model after a round is charged to the next one.
+"""
 
 Objection = tuple[Refusal, str]
 
@@ -64,7 +67,10 @@ def decide(books: Books, policy: Policy, request: Request) -> Decision:
     if request.key in books.charges.answered:
         return Decision(sentence=f"round {request.round} was answered: its stored bytes are sent again, at no cost.")
     objection = (
-        _suspension(books) or policy_objection(policy, request) or _place(books, request) or _recharge(books, request)
+        _suspension(books)
+        or policy_objection(policy, request)
+        or _place(books, request)
+        or _recharge(books, policy, request)
     )
     if objection is None:
         try:
@@ -150,13 +156,13 @@ def _place(books: Books, request: Request) -> Objection | None:
     )
 
 
-def _recharge(books: Books, request: Request) -> Objection | None:
+def _recharge(books: Books, policy: Policy, request: Request) -> Objection | None:
     made = books.charges.charges_in(request.full_name, request.round)
-    if made < MOST_CHARGES_PER_ROUND:
+    most = MOST_CHARGES_PER_ROUND + bool(policy.metrics)
+    if made < most:
         return None
     return Refusal.RECHARGE, (
-        f"round {request.round} was charged {made} times already, and at most {MOST_CHARGES_PER_ROUND} charges are "
-        f"made in one round"
+        f"round {request.round} was charged {made} times already, and at most {most} charges are made in one round"
     )
 
 
@@ -170,7 +176,7 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
             sentence=_free(
                 f"{request.steps} steps do not fit the budget: ε={AtMost(after.guaranteed.epsilon):.4f} of "
                 f"{total.epsilon} is spent or reserved at δ={total.delta} ({policy.where('budget.epsilon')})"
-                f"{unsigned_raise(books.budget, policy.budget.total)}"
+                f"{policy_note(books.budget, policy.budget.total)}"
             ),
         )
     share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
@@ -194,14 +200,18 @@ def _whose(request: Request) -> str:
     return f"the server {request.payer} over all its sessions" if request.server else "this run"
 
 
-def unsigned_raise(opened: Budget, policy: Budget) -> str:
-    """What to do about a policy that states more than was opened: the file alone raises nothing.
+def policy_note(opened: Budget, policy: Budget) -> str:
+    """What is to be said of a policy that states another budget than was opened: it lowers it, and raises nothing.
 
-    >>> unsigned_raise(Budget(epsilon=4, delta=1e-6), Budget(epsilon=8, delta=1e-6))
+    >>> policy_note(Budget(epsilon=4, delta=1e-6), Budget(epsilon=8, delta=1e-6))
     '; the 8.0 that the policy states counts once `lrdp ledger raise` has signed it'
+    >>> policy_note(Budget(epsilon=4, delta=1e-6), Budget(epsilon=3, delta=1e-6))
+    '; the policy allows 3.0 of the 4.0 that were opened'
     """
-    if not policy.epsilon > opened.epsilon:
+    if policy.epsilon == opened.epsilon:
         return ""
+    if policy.epsilon < opened.epsilon:
+        return f"; the policy allows {policy.epsilon} of the {opened.epsilon} that were opened"
     return f"; the {policy.epsilon} that the policy states counts once `lrdp ledger raise` has signed it"
 
 

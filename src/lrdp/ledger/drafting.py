@@ -69,9 +69,10 @@ max_abs_weight = 1e4
 metrics = []
 
 # For `lrdp guard`: what is trained is this client's own code, wherever the app that asks for it comes from.
-# [task]
-# module = "package.module:name"
+{task}
 """
+
+_NO_TASK: Final = '# [task]\n# module = "package.module:name"'
 
 _EXECUTION: Final = """\
 [execution]
@@ -110,6 +111,7 @@ class PolicyDraft:
     step: SizedGaussian
     counting: BudgetCounting
     peers: PeersRule = NOBODY
+    task: str = ""
 
     def __post_init__(self) -> None:
         if not self.step.bounds:
@@ -141,6 +143,7 @@ class PolicyDraft:
             # Whole: rounded to either side it would afford other rounds than were promised.
             noise=repr(step.noise_multiplier),
             peers=peers_lines(self.peers),
+            task=f'[task]\nmodule = "{self.task}"' if self.task else _NO_TASK,
         )
 
     def _execution(self) -> str:

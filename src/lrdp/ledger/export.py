@@ -100,7 +100,8 @@ def check_key_known(verified: VerifiedBooks, key: str | None) -> None:
     books = verified.books
     if key is not None and key not in (books.opened.client_key, *(each.key for each in books.successors)):
         raise LedgerDamaged(
-            f"these books are signed by the key {books.client_key[:16]}…, not by {key[:16]}…: they are somebody else's."
+            f"these books are signed by the key {books.client_key[:16]}…, not by {key[:16]}…: they are somebody "
+            f"else's, or older than that key: then the one before is theirs, which `rotate-key` left beside it."
         )
 
 

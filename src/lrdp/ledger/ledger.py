@@ -23,7 +23,7 @@ from lrdp.ledger.decisions import Decision, check_same_data, decide, tighter
 from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.journal import Journal
 from lrdp.ledger.key_files import SigningKey
-from lrdp.ledger.outbox import Reply, store_reply, stored_reply
+from lrdp.ledger.outbox import Reply, make_room, store_reply, stored_reply
 from lrdp.ledger.policy import Clipped, Policy
 from lrdp.ledger.receipt import Receipt, issue
 from lrdp.ledger.refusals import MOST_LISTED, Refusal
@@ -133,16 +133,18 @@ class Ledger:
         books = self.books
         return books.filter(tighter(books.budget, self.policy.budget.total)).answer()
 
-    def charge(self, request: Request) -> Receipt:
-        """Pay for a request; when this returns, the charge is on disk.
+    def charge(self, request: Request, *, room: int = 0) -> Receipt:
+        """Pay for a request; when this returns, the charge is on disk, and so is room for a reply of ``room`` bytes.
 
         Guarantees: there is no other way to a receipt, so nothing is noised that was not charged first.
 
         Raises:
             AlreadyAnswered: if the same request has its reply: see :meth:`reply_to`.
             BudgetExceeded, PolicyRefused: if it is refused; the refusal is recorded and costs nothing.
-            LedgerDamaged: if the books cannot be trusted or written.
+            LedgerDamaged: if the books cannot be trusted or written, or the disk has no room for the reply.
         """
+        if room:
+            make_room(self._store, self._journal, room)
         with self._journal.transaction() as books:
             check_key(books, self._key)
             decision = self._decided(books, request)

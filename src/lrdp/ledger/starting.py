@@ -16,7 +16,7 @@ from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.opening import promised
 from lrdp.ledger.policy import Holder, PeersRule
-from lrdp.ledger.policy_file import read_policy
+from lrdp.ledger.policy_file import parse_policy, read_policy
 from lrdp.ledger.store import refuse_existing, unmake
 
 
@@ -58,7 +58,8 @@ def write_policy(home: Home, identity: Holder, training: Training, peers: PeersR
 
 
 def write_draft(home: Home, drafted: PolicyDraft) -> None:
-    """The policy of a new client; an existing one is never overwritten."""
+    """The policy of a new client, in a folder for its owner alone; an existing one is never overwritten."""
+    parse_policy(drafted.text(), source=str(home.policy))  # what could not be read is not written
     _make_folder(home.folder)
     try:
         files.write_new(home.policy, drafted.text().encode(), files.PUBLIC)
@@ -87,7 +88,7 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
     rule = promised(policy, plan_rounds).kept().rule
     key, administrator = SigningKey.generate(), SigningKey.generate()
     with ExitStack() as undo:
-        _make_folder(home.key.parent, mode=0o700)
+        _make_folder(home.key.parent)
         try:
             ledger = Ledger.create(home.ledger, policy=policy, key=key, administrator=administrator.public, rule=rule)
         except LedgerUnwritable:  # not where somebody else's file is there, which is another error
@@ -102,9 +103,9 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
     return ledger
 
 
-def _make_folder(folder: Path, mode: int = 0o777) -> None:
+def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
         raise InvalidInput(f"the folder {folder} cannot be made: {problem.strerror}; nothing was opened.") from None
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from lrdp import files
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnwritable
+from lrdp.ledger.sqlite_errors import explained, is_hot_journal, stored_bytes
 
 APPLICATION_ID: Final = 0x4C524450  # "LRDP"
 FILE_FORMAT: Final = 0
@@ -33,15 +34,8 @@ _SCHEMA: Final = (
     "CREATE TRIGGER outbox_unchanged BEFORE UPDATE ON outbox "
     "BEGIN SELECT RAISE(ABORT, 'replies are never changed'); END",
 )
-_UNWRITABLE: Final = {
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_READONLY: "the file is read-only",
-    sqlite3.SQLITE_BUSY: "another process has held it for too long",
-    sqlite3.SQLITE_LOCKED: "another process has held it for too long",
-    sqlite3.SQLITE_IOERR: "the disk cannot be written",
-    sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened",
-    sqlite3.SQLITE_PERM: "the file may not be written",
-}
+_ROOM: Final = 0  # in the outbox, of no charge: entries count from 1
+_SPARE_PAGES: Final = 8  # for the entries around a reply
 
 Probe = Callable[[str], None]
 """Called at each write point with its name; tests kill the process there."""
@@ -57,16 +51,18 @@ class Store:
     def __init__(self, path: Path, *, read_only: bool = False, probe: Probe = silent, patience: float = 30.0) -> None:
         self.path, self._probe = path, probe
         _size(path)
-        with _explained(path):
-            query = "mode=ro" if read_only else "mode=rw"
-            uri = f"{path.absolute().as_uri()}?{query}"
-            self._sql = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=patience)
         try:
-            with _explained(path):
-                self._prepare(read_only)
-        except LedgerDamaged:
-            self._sql.close()
-            raise
+            self._sql = self._connected(read_only, patience)
+        except LedgerUnwritable as problem:
+            if not (read_only and is_hot_journal(problem.__cause__)):
+                raise
+            # A writer was killed half-way. What it left can be read once it is rolled back, and that is to write.
+            # SQLite does so only where no process holds the writer's lock: a living one is never disturbed.
+            try:
+                self._connected(False, patience).close()
+            except LedgerUnwritable:
+                raise problem from problem.__cause__
+            self._sql = self._connected(read_only, patience)
         self._inode = path.stat().st_ino
 
     @classmethod
@@ -79,7 +75,7 @@ class Store:
             raise _existing(path) from None
         except OSError as problem:
             raise LedgerUnwritable(f"the ledger {path} cannot be made: {problem.strerror}.") from None
-        with _explained(path):
+        with explained(path):
             sql = sqlite3.connect(path, isolation_level=None)
             sql.execute("PRAGMA synchronous=EXTRA")
             sql.execute("BEGIN EXCLUSIVE")
@@ -91,36 +87,47 @@ class Store:
         files.sync_folder(path.parent)
         return cls(path, probe=probe)
 
-    def _prepare(self, read_only: bool) -> None:
+    def _connected(self, read_only: bool, patience: float) -> sqlite3.Connection:
+        uri = f"{self.path.absolute().as_uri()}?{'mode=ro' if read_only else 'mode=rw'}"
+        with explained(self.path):
+            sql = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=patience)
+            try:
+                self._prepare(sql, read_only)
+            except BaseException:
+                sql.close()
+                raise
+        return sql
+
+    def _prepare(self, sql: sqlite3.Connection, read_only: bool) -> None:
         # A flipped bit may turn bytes into text that is none: bytes are taken as they are, and the chain decides.
-        self._sql.text_factory = bytes
-        self._sql.execute("PRAGMA trusted_schema=OFF")
-        self._sql.execute("PRAGMA cell_size_check=ON")
+        sql.text_factory = bytes
+        sql.execute("PRAGMA trusted_schema=OFF")
+        sql.execute("PRAGMA cell_size_check=ON")
         if not read_only:
-            self._sql.execute("PRAGMA journal_mode=DELETE")
-            self._sql.execute("PRAGMA synchronous=EXTRA")
-        (release,) = self._sql.execute("PRAGMA user_version").fetchone()
+            sql.execute("PRAGMA journal_mode=DELETE")
+            sql.execute("PRAGMA synchronous=EXTRA")
+        (release,) = sql.execute("PRAGMA user_version").fetchone()
         if release != FILE_FORMAT:
             raise LedgerDamaged(
                 f"the file {self.path} is of format {release} and this release reads {FILE_FORMAT}: nothing was "
                 f"changed; use the release that wrote it, or a later one."
             )
-        self._sql.execute("BEGIN")
-        whole = self._is_whole()
-        self._sql.execute("COMMIT")
+        sql.execute("BEGIN")
+        whole = self._is_whole(sql)
+        sql.execute("COMMIT")
         if not whole:
             raise LedgerDamaged(
                 f"{self.path} is not a ledger, or not a whole one: its size, tables or triggers are not as made."
             )
 
-    def _is_whole(self) -> bool:
+    def _is_whole(self, sql: sqlite3.Connection) -> bool:
         """Within a transaction, so that no writer is half-way."""
-        found = {sql.decode() for (sql,) in self._sql.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+        found = {made.decode() for (made,) in sql.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
         application, pages, page = (
-            self._sql.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "page_count", "page_size")
+            sql.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "page_count", "page_size")
         )
         # One bit of a page's count hides its last entries, and no chain misses its tail: the page's own sums do.
-        (sound,), *_ = self._sql.execute("PRAGMA quick_check(entries)").fetchall()
+        (sound,), *_ = sql.execute("PRAGMA quick_check(entries)").fetchall()
         size = _size(self.path)
         if sound != b"ok":
             return False
@@ -133,7 +140,7 @@ class Store:
     @contextmanager
     def moment(self) -> Iterator[None]:
         """All that is read in the block is of one moment; writers wait."""
-        with _explained(self.path):
+        with explained(self.path):
             self._sql.execute("BEGIN")
             try:
                 yield
@@ -144,7 +151,7 @@ class Store:
     def writing(self) -> Iterator[None]:
         """One transaction, the only writer; all of it is on disk when the block ends, or nothing."""
         self._refuse_replaced()
-        with _explained(self.path):
+        with explained(self.path):
             self._sql.execute("BEGIN IMMEDIATE")
             self._probe("begun")
             try:
@@ -158,14 +165,14 @@ class Store:
 
     def entries(self, after: int = 0) -> Generator[tuple[bytes, bytes], None, None]:
         """The entries after number ``after``; close what is not read to the end, for it holds a lock."""
-        with _explained(self.path), closing(self._sql.cursor()) as cursor:
+        with explained(self.path), closing(self._sql.cursor()) as cursor:
             yield from cursor.execute("SELECT line, digest FROM entries WHERE seq > ? ORDER BY seq", (after,))
 
     def digest_at(self, seq: int) -> str | None:
         """The hash of one entry in hexadecimal; None where there is none."""
-        with _explained(self.path):
+        with explained(self.path):
             row = self._sql.execute("SELECT digest FROM entries WHERE seq = ?", (seq,)).fetchone()
-        return None if row is None else _stored(row[0], self.path).hex()
+        return None if row is None else stored_bytes(row[0], self.path).hex()
 
     def append(self, seq: int, line: bytes, digest: bytes) -> None:
         """Within ``writing``: one entry more."""
@@ -179,20 +186,42 @@ class Store:
 
     def reply(self, charge: int) -> tuple[str, bytes] | None:
         """The head and the bytes kept for a charge."""
-        with _explained(self.path):
+        with explained(self.path):
             row = self._sql.execute("SELECT head, reply FROM outbox WHERE charge = ?", (charge,)).fetchone()
         if row is None:
             return None
-        head, reply = (_stored(value, self.path) for value in row)
+        head, reply = (stored_bytes(value, self.path) for value in row)
         return head.decode(errors="replace"), reply
 
     def drop_replies(self, charges: list[int]) -> None:
         """Within ``writing``: forget bytes that were sent long ago; their hashes stay in the chain."""
         self._sql.executemany("DELETE FROM outbox WHERE charge = ?", [(charge,) for charge in charges])
 
+    def put_room(self, size: int) -> bool:
+        """Within ``writing``: zeros in the place of a reply that is still to come; False if free pages suffice for it.
+
+        They are committed before they are freed: pages freed in the transaction that made them are holes in the file.
+        """
+        free, page = (self._sql.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
+        if free >= size // (page - 4) + _SPARE_PAGES:  # each page of a long value names the next, in 4 bytes
+            return False
+        # More than is asked for, since entries take free pages too: the next reply of this size finds enough of them.
+        self._sql.execute("INSERT INTO outbox VALUES (?, '', zeroblob(?))", (_ROOM, size + 4 * _SPARE_PAGES * page))
+        return True
+
+    def free_room(self) -> None:
+        """Within ``writing``: turn those zeros into free pages. The next reply fills these, with hardly a journal."""
+        (wiping,) = self._sql.execute("PRAGMA secure_delete").fetchone()
+        # Zeros need no wiping, for which the journal would have to hold them all.
+        self._sql.execute("PRAGMA secure_delete=OFF")
+        try:
+            self._sql.execute("DELETE FROM outbox WHERE charge = ?", (_ROOM,))
+        finally:
+            self._sql.execute(f"PRAGMA secure_delete={wiping}")
+
     def kept_replies(self) -> list[int]:
         """The charges whose bytes are kept."""
-        with _explained(self.path):
+        with explained(self.path):
             return [charge for (charge,) in self._sql.execute("SELECT charge FROM outbox ORDER BY charge")]
 
     def count_unlisted(self, refusal: str) -> int:
@@ -216,7 +245,7 @@ class Store:
         """
         refuse_existing(path)
         try:
-            with closing(Store.create(path)) as target, _explained(path):
+            with closing(Store.create(path)) as target, explained(path):
                 self._sql.backup(target._sql)
         except LedgerDamaged:
             unmake(path)
@@ -254,26 +283,6 @@ def unmake(path: Path) -> None:
             begun.unlink()
 
 
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours: what cannot be written, and what cannot be trusted."""
-    try:
-        yield
-    except sqlite3.ProgrammingError:
-        raise
-    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as problem:  # of made-up lengths too
-        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-        if code in _UNWRITABLE:
-            raise LedgerUnwritable(
-                f"the ledger {path} cannot be used, {_UNWRITABLE[code]} ({problem}): what cannot be recorded is "
-                f"not released."
-            ) from problem
-        raise LedgerDamaged(
-            f"the ledger {path} is damaged ({problem}): nothing is released; restore the newest backup and adopt the "
-            f"last head that a server or peer holds."
-        ) from problem
-
-
 def _size(path: Path) -> int:
     try:
         found = path.stat()
@@ -284,10 +293,3 @@ def _size(path: Path) -> int:
     if not stat.S_ISREG(found.st_mode):
         raise InvalidInput(f"{path} is not a regular file, so it is not a ledger: name the file that `lrdp init` made.")
     return found.st_size
-
-
-def _stored(value: object, path: Path) -> bytes:
-    """Bytes as they were written; SQLite gives a number where damage made it one."""
-    if not isinstance(value, bytes):
-        raise LedgerDamaged(f"the ledger {path} holds {type(value).__name__} where bytes were written: it is damaged.")
-    return value

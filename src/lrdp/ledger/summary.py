@@ -24,7 +24,7 @@ from lrdp.accounting import (
 from lrdp.figures import AtLeast, left
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.decisions import tighter, unsigned_raise
+from lrdp.ledger.decisions import policy_note, tighter
 from lrdp.ledger.events import Closed, Raised, Reserved
 from lrdp.ledger.opening import rounds_within
 from lrdp.ledger.policy import Clipped, Policy
@@ -92,14 +92,16 @@ class Summary:
         return left(tighter(self.budget, self.policy.budget.total).epsilon, self.guaranteed.epsilon)
 
     @property
-    def unsigned_raise(self) -> str:
-        """What to do about a policy that states a larger budget than was signed; empty where it does not."""
-        return unsigned_raise(self.budget, self.policy.budget.total)
+    def policy_note(self) -> str:
+        """What is to be said of a policy that states another budget than was signed; empty where it does not."""
+        return policy_note(self.budget, self.policy.budget.total)
 
 
-def summarize(books: Books) -> Summary:
-    """Recompute every figure."""
+def summarize(books: Books, now: Policy | None = None) -> Summary:
+    """Recompute every figure; what is left follows the policy ``now`` in force, if no message has recorded it yet."""
     policy = _policy(books)
+    if now is not None:
+        policy = replace(policy, budget=now.budget)
     state = books.filter(books.budget)
     accountant, answer = books.rule.accountant(adjacency=state.adjacency), state.answer()
     with_voids = replace(state, history=_merged(state.history, books.charges.voided))
@@ -130,7 +132,7 @@ def summarize(books: Books) -> Summary:
         opened_epsilon=books.opened.epsilon,
         raises=tuple(books.raises),
         closed=books.closed,
-        rounds_left=rounds_left(books, policy),
+        rounds_left=rounds_left(books, now or policy),
         entries=books.seq,
         digest=books.digest.hex(),
         clock_fell=len(books.clock_fell_at),

@@ -95,6 +95,7 @@ def record(statement: Statement) -> dict[str, Any]:
 def _budget(summary: Summary) -> dict[str, Any]:
     return {
         "epsilon": summary.budget.epsilon,
+        "policy_epsilon": summary.policy.budget.total.epsilon,
         "opened": {"epsilon": summary.opened_epsilon, "day": day(summary.opened_at)},
         "raised": [{"epsilon": each.epsilon, "day": day(each.at), "reason": each.reason} for each in summary.raises],
         "delta": summary.budget.delta,

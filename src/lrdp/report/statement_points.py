@@ -174,7 +174,8 @@ def _mechanism(step: Mechanism) -> str:
 
 def _scope(summary: Summary) -> str:
     text = (
-        f"Every charge since the ledger began, over all servers and {summary.runs} run(s): "
+        f"Every charge since the ledger began, over all servers and {summary.runs} session(s), each "
+        f"counted anew where its registry changed: "
         f"{sum(summary.states.values())} charges, {summary.states.get(State.SENT, 0)} of them sent."
     )
     voided = summary.states.get(State.VOID, 0)
@@ -195,9 +196,9 @@ def _budget(summary: Summary) -> str:
     kinds = ", ".join(f"{kind.value} {count}" for kind, count in summary.refusals.items())
     return (
         f"{_closed(summary)}ε = {summary.budget.epsilon} at δ = {summary.budget.delta}{_raises(summary)}, at most "
-        f"{summary.policy.budget.per_run.epsilon} per run; {AtMost(summary.guaranteed.epsilon):.4f} used, "
+        f"{summary.policy.budget.per_run.epsilon} by one server; {AtMost(summary.guaranteed.epsilon):.4f} used, "
         f"{AtLeast(summary.left):.4f} left, {summary.rounds_left} more rounds like the last; {refused} requests "
-        f"refused{f' ({kinds})' if kinds else ''}, at no cost{summary.unsigned_raise}."
+        f"refused{f' ({kinds})' if kinds else ''}, at no cost{summary.policy_note}."
     )
 
 

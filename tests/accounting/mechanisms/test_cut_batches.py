@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from scipy.special import betainc
 
-from lrdp.accounting.mechanisms.cut_batches import Cuts, cuts, reached, swapped
+from lrdp.accounting.mechanisms.cut_batches import Cuts, _offsets, cuts, reached, swapped
+from lrdp.limits import LARGEST_COUNT
 
 
 def exactly(size: int, chance: Fraction, cap: int) -> tuple[Fraction, Fraction]:
@@ -167,3 +168,13 @@ def test_the_room_for_rounding_is_a_hundred_times_what_is_lost_and_grows_with_th
     # At 10¹⁰ of 10¹¹ records 6.4·10⁻¹⁰ was lost.
     large = np.array([10**11])
     assert reached(large, 0.1, 10**10)[0] / betainc(10**10, 9 * 10**10, 0.1) - 1 == pytest.approx(1e-8, rel=1e-3)
+
+
+def test_runs_of_sizes_cover_the_largest_count_that_there_is() -> None:
+    with np.errstate(all="raise"):
+        offsets = _offsets(LARGEST_COUNT - 10)
+    assert offsets[0] == 0
+    assert np.all(np.diff(offsets) > 0)
+    assert LARGEST_COUNT / 1.25 < offsets[-1] <= LARGEST_COUNT - 10
+    for row in cuts(LARGEST_COUNT, 8 / LARGEST_COUNT, 9).weights:
+        assert all(0 <= share <= 1 for share in row), row

@@ -89,8 +89,10 @@ def _rounded_up(cap: int) -> float:
 def _offsets(most: int) -> IndexArray:
     """How far below the largest size each run ends: 0, 1, then ever further."""
     count = int(np.ceil(np.log(max(most, 1)) / np.log(_GROWTH))) + 1
-    further = np.unique(np.floor(_GROWTH ** np.arange(count)).astype(np.int64))
-    return np.append(0, further[further <= most])
+    further = np.floor(_GROWTH ** np.arange(count))
+    return np.append(
+        0, np.unique(further[further <= most].astype(np.int64))
+    )  # the last may be no whole number of 64 bits
 
 
 def _between(knots: FloatArray, swaps: FloatArray) -> FloatArray:

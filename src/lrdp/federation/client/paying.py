@@ -10,8 +10,9 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.kept_moments import KeptMoments
 from lrdp.federation.client.local_task import Workbench
 from lrdp.federation.client.requests import requested
-from lrdp.federation.wire.layout import pack_values
+from lrdp.federation.wire.layout import pack_values, packed_size
 from lrdp.federation.wire.orders import Order
+from lrdp.federation.wire.shares import pack_share
 from lrdp.integrity import client, quantise
 from lrdp.ledger import Ledger, Receipt, Reply, Request
 from lrdp.training import Task, Update, check_gradients, private_update
@@ -44,8 +45,9 @@ class Payer:
             session, kept = ready.position.session, KeptMoments(self.home.standing)
             task = self._task(request, order, ready)
             going_on = replace(task, moments=kept.load(session.digest, task))
-            receipt, task = _paid(ledger, request, going_on)
-            point, update = session.parameters.point, self.update(receipt, task)
+            point = session.parameters.point
+            receipt, task = _paid(ledger, request, going_on, room=packed_size(point))
+            update = self.update(receipt, task)
             values = quantise(self.bench.layout.flat(update.delta), point).values
             reply = ledger.ready(receipt, pack_values(values, point))
             if task.constants.optimiser.over_rounds:
@@ -62,7 +64,7 @@ class Payer:
         reply = ledger.reply_to(request)
         if reply is None:
             count = counting(self._task(request, order, ready), request.clip_norm)
-            receipt, task = _paid(ledger, request, count)
+            receipt, task = _paid(ledger, request, count, room=len(pack_share(0.0)))
             reply = ledger.ready(receipt, private_accuracy(receipt, task))
         return reply
 
@@ -80,7 +82,10 @@ def unseen(ledger: Ledger, ready: client.Ready, charge: int, trained_from: int) 
     return next((Made(reply, trained_from) for reply in free), None)
 
 
-def _paid(ledger: Ledger, request: Request, task: Task) -> tuple[Receipt, Task]:
-    """Charge; whatever would be refused once it is paid for is refused before, on these very weights, at no cost."""
+def _paid(ledger: Ledger, request: Request, task: Task, *, room: int) -> tuple[Receipt, Task]:
+    """Charge; whatever would be refused once it is paid for is refused before, on these very weights, at no cost.
+
+    So is what the disk has no ``room`` for, in bytes.
+    """
     checked = replace(task, checked=check_gradients(request.mechanism, task))
-    return ledger.charge(request), checked
+    return ledger.charge(request, room=room), checked

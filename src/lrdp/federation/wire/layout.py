@@ -113,6 +113,11 @@ def _width(point: FixedPoint) -> int:
     return (point.update_bits + 7) // 8
 
 
+def packed_size(point: FixedPoint) -> int:
+    """The length of what ``pack_values`` packs."""
+    return point.size * _width(point)
+
+
 def pack_values(values: Whole, point: FixedPoint) -> bytes:
     """An update in three bytes a coordinate where 24 bits suffice."""
     width = _width(point)
@@ -125,8 +130,8 @@ def pack_values(values: Whole, point: FixedPoint) -> bytes:
 def unpack_values(body: Body, point: FixedPoint, room: Room | None = None) -> Whole:
     """What ``pack_values`` packed, in memory of ``room``; raises InvalidInput for another length."""
     width = _width(point)
-    if len(body) != point.size * width:
-        raise InvalidInput(f"an update of {point.size} coordinates has {point.size * width} bytes, got {len(body)}.")
+    if len(body) != packed_size(point):
+        raise InvalidInput(f"an update of {point.size} coordinates has {packed_size(point)} bytes, got {len(body)}.")
     values = (room or Room()).vector(point.size, SMALL)
     # Each coordinate is read as the upper bytes of four, of which the lower are the end of the one before it; the shift
     # drops those and copies the sign. There is nothing before the first ones, so they are read alone.
