@@ -249,6 +249,7 @@ def test_rounds_missing_at_the_end_are_found_with_the_head(receipts):
     receipts.write_text("\n".join(receipts.read_text().split()[:-1]))
     assert run("verify", receipts, "--unpinned").exit_code == 0
     failed(run("verify", receipts, "--unpinned", "--tip", tip), NotVerified, "rounds are missing")
+    failed(run("verify", receipts, "--unpinned", "--tip", "zzz"), InvalidInput, "--tip must be 64 hexadecimal digits")
 
 
 def test_a_session_of_another_registry_is_found_with_the_pin(receipts):
@@ -264,6 +265,9 @@ def test_an_auditor_follows_a_rotation(tmp_path):
     path.write_text("\n".join([*lines[:3], history.step_line(following.encode()), lines[3]]))
     found = json.loads(run("verify", path, "--pin", federation(4).session.registry.digest.hex(), "--json").stdout)
     assert (found["rounds"], found["registry"]) == (3, following.digest.hex())
+    began = federation(4).session
+    assert found["registries"] == {began.registry.digest.hex(): 1, following.digest.hex(): 3}
+    assert found["session"] == began.digest.hex(), "as its receipts and models are named"
     path.write_text("\n".join(lines))
     failed(run("verify", path, "--unpinned"), NotVerified, "STALE_CONTEXT")
     path.write_text("\n".join([lines[0], history.step_line(following.encode()), *lines[1:]]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from lrdp.accounting import Training
 from lrdp.federation import Node
@@ -60,7 +61,8 @@ def newcomer(
     name, app = f"hospital-{number}", world.grid.nodes[1].app
     holder = Holder(client=name, unit="record", max_rows_per_unit=1)
     home = world.consortium.client(name)
-    enrol(home, draft(holder, training, pinned(world.consortium, pin, 3, scheme), FIXED_SIZE), task)
+    drafted = draft(holder, training, pinned(world.consortium, pin, 3, scheme), FIXED_SIZE)
+    enrol(home, replace(drafted, task=task))
     keys.save_identity(identity, home.identity_file)
     world.grid.nodes[1 + number] = Node(app, {"partition-id": number})  # type: ignore[index]
     world.names.append(name)

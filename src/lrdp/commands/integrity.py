@@ -80,6 +80,7 @@ def verify(
             "verify needs the registry's hash that you pinned: --pin HASH. Without it anybody could have made the "
             "participants up, and with them every receipt; --unpinned only checks that the file is consistent."
         )
+    end = None if tip is None else _read_hash("--tip", tip, "it is the hash that a client's history ends with").hex()
     found = audit_history(read_lines(receipts), None if pin is None else read_pin(pin))
     failure = found.failure
     if failure is None:
@@ -87,8 +88,8 @@ def verify(
     reached = found.position.tip.hex() if found.position else None
     if failure is None and found.position is None:
         failure = NotVerified(f"{receipts} holds no receipt, so it proves nothing.", Verdict.MALFORMED)
-    if failure is None and tip is not None and tip.lower() != reached:
-        failure = NotVerified(f"the history ends at {reached}, not at {tip}: rounds are missing.", Verdict.CHAIN_BREAK)
+    if failure is None and end not in (None, reached):
+        failure = NotVerified(f"the history ends at {reached}, not at {end}: rounds are missing.", Verdict.CHAIN_BREAK)
     record: dict[str, Any] = {
         "verified": failure is None and pin is not None,
         "consistent": failure is None,
@@ -98,9 +99,9 @@ def verify(
     }
     if found.position is not None:
         session = found.position.session
-        record |= {"session": session.digest.hex(), "registry": session.registry.digest.hex()}
-        record |= {"scheme": session.parameters.method.value}
-        record |= {"model": found.position.model.hex(), "participants": found.participants}
+        record |= {"session": found.session, "registry": session.registry.digest.hex()}
+        record |= {"scheme": session.parameters.method.value, "model": found.position.model.hex()}
+        record |= {"participants": found.participants, "registries": found.registries}
     if failure is not None:
         _fail(failure, found.rounds, record, as_json)
     if pin is None:
@@ -148,11 +149,15 @@ def _places(path: Path) -> list[Path]:
 
 
 def read_pin(text: str) -> bytes:
-    """A hash that somebody pinned."""
+    """A registry's hash that somebody pinned."""
+    return _read_hash("--pin", text, "it is the registry's SHA-256")
+
+
+def _read_hash(option: str, text: str, what: str) -> bytes:
     try:
-        pin = bytes.fromhex(text)
+        found = bytes.fromhex(text)
     except ValueError:
-        pin = b""
-    if len(pin) != HASH_SIZE:
-        raise InvalidInput(f"--pin must be 64 hexadecimal digits, got {text[:80]!r}: it is the registry's SHA-256.")
-    return pin
+        found = b""
+    if len(found) != HASH_SIZE:
+        raise InvalidInput(f"{option} must be 64 hexadecimal digits, got {text[:80]!r}: {what}.")
+    return found

@@ -97,23 +97,39 @@ def _bytes(line: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an auditor can say: how far the history holds, and what was found there if it does not reach the end."""
+    """What an auditor can say: how far the history holds, and what was found there if it does not reach the end.
+
+    ``participants`` took part in so many rounds; ``registries`` are the hashes of all that were in force, each with its
+    first round. ``session`` is the hash that the receipts and models are named by: that of the first registry's.
+    """
 
     position: Position | None
     rounds: int
     participants: dict[str, int]
+    registries: dict[str, int]
+    session: str | None
     failure: NotVerified | None = None
 
 
 def audit_history(lines: Iterable[str], pin: bytes | None) -> Audit:
     """Walk the whole history, or up to the first line that does not hold."""
-    position, taken, failure = None, dict[str, int](), None
+    position, session, failure = None, None, None
+    taken, registries = dict[str, int](), dict[str, int]()
     try:
         for step in walk_history(lines, pin):
             position = step.position
+            session = session or position.session.digest.hex()
+            registries.setdefault(position.session.registry.digest.hex(), position.round + 1 if registries else 1)
             for name in step.participants:
                 taken[name] = taken.get(name, 0) + 1
     except NotVerified as found:
         failure = found
     rounds = 0 if position is None else position.round
-    return Audit(position=position, rounds=rounds, participants=dict(sorted(taken.items())), failure=failure)
+    return Audit(
+        position=position,
+        rounds=rounds,
+        participants=dict(sorted(taken.items())),
+        registries=registries,
+        session=session,
+        failure=failure,
+    )

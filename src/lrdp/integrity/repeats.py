@@ -78,6 +78,13 @@ class Stands(Encoded):
         fresh = Shown(update=update, roster=roster)
         return kept if fresh in self.shown else replace(kept, shown=(*self.shown, fresh))
 
+    def renumbered(self, last: int) -> Stands:
+        """What stands for books that end at ``last``: those restored from a backup, or new ones, hold no later update.
+
+        They number the next ones from there on, and these are others than those that had the numbers before.
+        """
+        return self if last >= self.revealed else replace(self, spent=min(self.spent, last), revealed=last)
+
     def next_round(self) -> Stands:
         """What was revealed is spent with its round, verified or not."""
         return Stands(spent=self.revealed, revealed=self.revealed)

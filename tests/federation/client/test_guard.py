@@ -260,7 +260,7 @@ def test_as_a_process_it_says_what_it_guards_answers_and_ends_when_told(tmp_path
     made = site(tmp_path)
     with running(made.command("--json", "--set", "seed=4")) as (process, line):
         said = json.loads(line)
-        assert said["message"] == f"guarding hospital-0: ε 0.00 of 8.0 spent, socket {made.socket}"
+        assert said["message"] == f"guarding hospital-0: ε 0.00 of 8.0 guaranteed, 6 rounds left, socket {made.socket}"
         assert (said["client"], said["spent"], said["total"]) == ("hospital-0", 0.0, 8.0)
         again = subprocess.run(made.command(), capture_output=True, text=True, check=False)
         assert again.returncode == 2

@@ -14,7 +14,8 @@ import pytest
 
 from integrity.parties import Federation, conclude, federation, identity, play_out, stage
 from lrdp.errors import InvalidInput
-from lrdp.federation.client.standing import LeftSession, Standing
+from lrdp.federation.client import standing
+from lrdp.federation.client.standing import _SAVED, _SAVED_V1, LeftSession, Saved, Standing
 from lrdp.federation.wire.questions import Hello, to_frame
 from lrdp.integrity import states
 from lrdp.integrity.session import ProofMethod, Session
@@ -99,6 +100,27 @@ def test_a_vector_that_somebody_holds_is_not_written_over(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("*.npy"))) > 8  # control: each model that is held keeps its file
 
 
+def test_a_state_is_whole_until_the_next_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed once the vectors of the next are written: those of the last one still lie in other files."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    last = None
+    for state in states_of_rounds(federation(3), 3):
+        here = Standing(tmp_path) if last else entered(tmp_path)
+        here.load(WHO)
+        with monkeypatch.context() as dying:
+            dying.setattr(standing, "_replace", killed)
+            with pytest.raises(KeyboardInterrupt):
+                here.save(state)
+        assert last is None or same(Standing(tmp_path).load(WHO), last)
+        here = Standing(tmp_path)
+        here.load(WHO)
+        here.save(state)
+        last = state
+
+
 def test_damage_is_not_believed_and_nothing_breaks(tmp_path: Path) -> None:
     *_, state = states_of_rounds(federation(3), 1)
     entered(tmp_path).save(state)
@@ -166,10 +188,25 @@ def test_the_files_of_a_client_say_their_version(tmp_path: Path) -> None:
     here.wait_with(258, 3)
     assert (tmp_path / "waiting").read_bytes() == (b"\x0awaiting/v1\x08\x02\x01\0\0\0\0\0\0\x08\x03\0\0\0\0\0\0\0")
     assert here.waiting() == (258, 3)
-    assert (tmp_path / "state").read_bytes().startswith(b"\x0bstanding/v1")
+    assert (tmp_path / "state").read_bytes().startswith(b"\x0bstanding/v2")
     (tmp_path / "waiting").write_bytes(b"\x0awaiting/v2" + bytes(18))
     with pytest.raises(InvalidInput):
         here.waiting()
+
+
+def test_a_state_of_the_version_before_is_taken_up_with_its_accept(tmp_path: Path) -> None:
+    """It lay in a file of its own."""
+    *_, state = states_of_rounds(federation(3), 1)
+    entered(tmp_path).save(state)
+    now = Saved(**_SAVED.decode((tmp_path / "state").read_bytes()))
+    (tmp_path / "state").write_bytes(_SAVED_V1.encode(now))
+    (tmp_path / "accepted").write_bytes(b"the word")
+    here = Standing(tmp_path)
+    assert same(here.load(WHO), state)
+    assert here.accepted() == b"the word"
+    here.save(state)
+    (tmp_path / "accepted").unlink()
+    assert here.accepted() == b"the word", "from here on it is part of the state"
 
 
 def test_another_signature_under_the_same_registry_is_not_another_session(tmp_path: Path) -> None:

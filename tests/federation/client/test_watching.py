@@ -18,7 +18,7 @@ from lrdp.federation.client.participant import Participant
 from lrdp.federation.client.watching import Attended, Budgeted, GuardWatch
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Decline, read_message, to_frame, word_of
-from lrdp.ledger import summarize
+from lrdp.ledger import Home, summarize
 from lrdp.training import CrossEntropy
 
 
@@ -103,6 +103,31 @@ def test_a_watch_that_fails_ends_no_guard(made: Stage, caplog: pytest.LogCapture
     guard = Guard(watched.home, watched.participant, full)
     guard._tell(Attended(asked="hello", answered="here", seconds=0.1))
     assert "hello → here, about which no more could be said" in caplog.text
+
+
+def test_books_that_cannot_be_read_are_a_line_and_a_figure(made: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched(made)
+    made.greet()
+    watched.ask(made.coordinator.hello)
+    assert watched.shown()["readable"] == 1
+    home = Home(folder=watched.home.folder)
+    for path, code, words in (
+        (home.ledger, "ledger", "is gone, and what it charged is not known without it"),
+        (home.policy, "no-policy", "there is no policy at"),
+    ):
+        away = path.rename(path.with_suffix(".away"))
+        caplog.clear()
+        answer = watched.ask(made.coordinator.order_ahead(VICTIM, HONEST))
+        assert isinstance(answer, Decline)
+        lines = [record for record in caplog.records if record.name == "lrdp.guard"]
+        (line,) = lines
+        assert line.exc_info is None, "a sentence, and in the file of the log too"
+        assert f"ahead → declined ({answer.code}) · " in line.getMessage()
+        assert words in line.getMessage()
+        assert (answer.code, watched.shown()["readable"]) == (code, 0)
+        away.rename(path)
+    watched.ask(made.coordinator.hello)
+    assert watched.shown()["readable"] == 1
 
 
 def test_what_a_peer_sends_is_no_word_on_the_page(made: Stage) -> None:

@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.saved_state import STATE_FILE, read_state
+from lrdp.federation.wire.model_averages import Averaging
 from lrdp.federation.wire.model_files import read_model
 from lrdp.integrity import Session
 
@@ -181,10 +184,8 @@ def test_the_same_script_again_after_kill_9_makes_the_rounds_that_were_left(tmp_
     assert len(receipts_files(place)) == 2
 
 
-def test_a_sum_that_was_published_is_not_forgotten_with_the_server(tmp_path: Path) -> None:
-    """Else those who are left would be asked for the same updates again, and their difference would be the leaver's."""
-    watch = Watch()
-    place = watch.world(tmp_path)
+def killed_once_its_sum_was_shown(place: World) -> None:
+    """A server that dies in the first of two rounds; one of those who saw the sum leaves meanwhile."""
 
     def dying(coordinator: Coordinator, courier: Courier, _report: RoundReport) -> RoundReport:
         announcement, names = coordinator.announce()
@@ -195,11 +196,30 @@ def test_a_sum_that_was_published_is_not_forgotten_with_the_server(tmp_path: Pat
     with pytest.raises(Killed):
         strategy.start(place.grid, initial(), num_rounds=2, timeout=5)
     place.grid.nodes[4].present = False
+
+
+def test_a_sum_that_was_published_is_not_forgotten_with_the_server(tmp_path: Path) -> None:
+    """Else those who are left would be asked for the same updates again, and their difference would be the leaver's."""
+    watch = Watch()
+    place = watch.world(tmp_path)
+    killed_once_its_sum_was_shown(place)
     place.run(2, patience=0.0)
     assert charges(place) == [3, 3, 3, 1]  # one for what was shown in vain, and one for each round
     assert [report.participants for report in place.reports] == [tuple(place.names[:3])] * 2
     assert place.audit().failure is None
     assert watch.updates[4][0].tolist() not in watch.differences()
+
+
+def test_whoever_comes_back_late_to_a_sum_that_was_shown_is_waited_for_and_nobody_pays_again(tmp_path: Path) -> None:
+    """The server died before it knew that the sum had failed: it must not forget that it is worth waiting for."""
+    place = Watch().world(tmp_path)
+    killed_once_its_sum_was_shown(place)
+    late = threading.Timer(1.0, setattr, (place.grid.nodes[4], "present", True))
+    late.start()
+    place.run(2, patience=30.0, arrival=60.0)
+    late.join()
+    assert charges(place) == [2, 2, 2, 2]
+    assert [report.participants for report in place.reports] == [tuple(place.names)] * 2
 
 
 def test_a_buffer_that_waits_is_not_trained_again_after_the_servers_death(tmp_path: Path) -> None:
@@ -318,8 +338,7 @@ def test_the_last_and_the_best_model_are_kept_and_every_so_many_if_asked(tmp_pat
 
     strategy = place.strategy(order=Order(steps=1), keep_every=4)
     result = strategy.start(place.grid, initial(), num_rounds=5, timeout=5, evaluate_fn=evaluate)
-    kept = sorted(path.stem[-5:] for path in place.consortium.server_folder.glob("model-*.safetensors"))
-    assert kept == ["00002", "00004", "00005"]
+    assert kept_models(place) == ["00002", "00004", "00005"]
     assert result.best is not None
     assert result.best.stem[-5:] == "00002"
     lines = (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()
@@ -330,6 +349,54 @@ def test_the_last_and_the_best_model_are_kept_and_every_so_many_if_asked(tmp_pat
         "declined", "metrics", "model", "participants", "problem", "seconds", "session", "staleness", "verified"
     }  # fmt: skip
     assert set(records[0]) == allowed
+
+
+def kept_models(place: World) -> list[str]:
+    return sorted(path.stem[-5:] for path in place.consortium.server_folder.glob("model-*.safetensors"))
+
+
+def forget_what_is_kept(place: World) -> None:
+    """Leave the state as an earlier version wrote it."""
+    folder = place.consortium.server_folder
+    state = read_state(folder)
+    assert state is not None
+    record = json.loads(state.encode().partition(b"\n")[2])
+    del record["keeping"]
+    body = json.dumps(record, separators=(",", ":")).encode()
+    (folder / STATE_FILE).write_bytes(sha256(body).hexdigest().encode() + b"\n" + body + b"\n")
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_server_that_resumes_from_its_folder_keeps_the_models_that_it_was_told_to(
+    tmp_path: Path, earlier: bool
+) -> None:
+    place = world(tmp_path, 3)
+    place.run(5, order=Order(steps=1), keep_every=2, average=Averaging(rounds=2))
+    assert kept_models(place) == ["00002", "00004", "00005"]
+    if earlier:
+        forget_what_is_kept(place)
+    resumed = VerifiedAverage.resume(place.consortium.server_folder)
+    resumed.start(place.grid, num_rounds=5, timeout=5)
+    assert kept_models(place) == ["00002", "00004", "00005"]
+    resumed.start(place.grid, num_rounds=7, timeout=5)
+    wanted = ["00002", "00004", "00006", "00007"]
+    assert kept_models(place) == (sorted([*wanted, "00005"]) if earlier else wanted)
+    assert (len(list(place.consortium.server_folder.glob("average-*-00007.safetensors"))) == 1) is not earlier
+    place.strategy().start(place.grid, num_rounds=7, timeout=5)
+    assert kept_models(place) == ["00007"], "control: whoever states terms that keep no more has no more"
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_session_of_which_no_more_is_kept_has_one_model_however_often_it_resumes(
+    tmp_path: Path, earlier: bool
+) -> None:
+    place = world(tmp_path, 3)
+    place.run(2)
+    for rounds in (3, 4):
+        if earlier:
+            forget_what_is_kept(place)
+        VerifiedAverage.resume(place.consortium.server_folder).start(place.grid, num_rounds=rounds, timeout=5)
+        assert kept_models(place) == [f"{rounds:05}"]
 
 
 @pytest.mark.parametrize("buffered", [False, True])

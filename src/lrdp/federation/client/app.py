@@ -18,6 +18,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from torch import nn
 
+from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.local_task import (
@@ -141,6 +142,6 @@ def policy_path(template: str | None, settings: Mapping[str, Any]) -> Path:
             f"`lrdp init` writes one."
         )
     try:
-        return Path((template or str(settings[POLICY_SETTING])).format(**settings)).resolve()
+        return files.followed(Path((template or str(settings[POLICY_SETTING])).format(**settings)))
     except KeyError as missing:
         raise InvalidInput(f"the path of the policy names the setting {missing}, which this node lacks.") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LedgerDamaged
 from lrdp.integrity import Identity, load_identity
 from lrdp.ledger import Home, Ledger, Policy, read_policy
 
@@ -31,8 +31,14 @@ class ClientHome:
         return read_policy(Home(folder=self.folder).policy)
 
     def ledger(self) -> Ledger:
-        """Open for charging."""
-        return Home(folder=self.folder).open()
+        """Open for charging; raises LedgerDamaged where its key is here and the ledger is gone."""
+        home = Home(folder=self.folder)
+        if home.key.exists() and not home.ledger.exists():
+            raise LedgerDamaged(
+                f"the ledger {home.ledger} is gone, and what it charged is not known without it: restore its backup "
+                f"with `lrdp ledger restore`."
+            )
+        return home.open()
 
     def identity(self) -> Identity:
         """The client's keys; that they are those of the policy's client is for whoever uses them to check."""

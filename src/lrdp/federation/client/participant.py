@@ -170,8 +170,9 @@ class Participant:
         ready, registries = self._follower.up_to_date(asked.since)
         require_clear(ready)
         order = self._order(ready, asked)
-        begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
+        train = Wire(ready.position).read_train(asked.invitation)
         with self._books(asked.since) as ledger:
+            begun = client.begin(ready := self._numbered(ledger, ready), train)
             return self._committed(ledger, begun, self._payer.trained(ledger, order, ready, registries), accept)
 
     def pledging(self, asked: Pledging, accept: bytes) -> Pledged:
@@ -179,6 +180,7 @@ class Participant:
         ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         with self._books(asked.since) as ledger:
+            ready = self._numbered(ledger, ready)
             return replace(self._masking.pledged(ledger, ready, asked, order, registries), accept=accept)
 
     def reveal(self, asked: Reveal, _accept: bytes) -> Revealed:
@@ -190,6 +192,7 @@ class Participant:
         ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
         with self._books(asked.since) as ledger:
+            ready = self._numbered(ledger, ready)
             waiting = unseen(ledger, ready, *self._standing.waiting())
             made = waiting or self._payer.trained(ledger, order, ready, registries)
         self._standing.wait_with(made.reply.charge, made.trained_from)
@@ -238,6 +241,17 @@ class Participant:
                 with suppress(InvalidInput):
                     ledger.witness(Head.decode(head))
             yield ledger
+
+    def _numbered(self, ledger: Ledger, ready: client.Ready) -> client.Ready:
+        """As the books number updates: those restored from a backup, or new ones, begin again at a lower number.
+
+        Kept before anything is charged, so that what is made then counts as new, whatever happens in between.
+        """
+        stands = ready.stands.renumbered(ledger.books.seq)
+        if stands is not ready.stands:
+            ready = replace(ready, stands=stands)
+            self._standing.save(ready)
+        return ready
 
     def _waiting(self, ledger: Ledger) -> Made:
         charge, trained_from = self._standing.waiting()

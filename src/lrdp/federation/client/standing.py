@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tokenize import TokenError
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import ref
 
 import numpy as np
 
-from lrdp.codec import NUMBER, PACKED, RAW, Format, many, pack, packed, row, text
+from lrdp.codec import NUMBER, PACKED, RAW, Format, Part, many, pack, packed, row, text
 from lrdp.errors import InvalidInput, LrdpError, PolicyRefused
 from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.wire.frames import Frame
@@ -68,10 +68,11 @@ class Waiting(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A state without its vectors, and in which file each of these lies."""
+    """A state without its vectors, in which file each of these lies, and the last ACCEPT: one step saves all."""
 
     state: bytes
     files: tuple[tuple[str, str], ...]
+    accept: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,10 @@ _ASKED: Final = packed(b"asked/v1", round=NUMBER, orders=many(RAW, MOST_ORDERS_P
 _WAITING: Final = packed(b"waiting/v1", charge=NUMBER, trained_from=NUMBER)
 _FILES: Final = many(row(text(_LONGEST_NAME), text(_LONGEST_NAME)), _MOST_VECTORS)
 _FOLLOWED: Final = Format(PACKED, (b"registries/v1",), {"registries": many(RAW, most_bytes=_MOST_BYTES)}, _MOST_BYTES)
-_SAVED: Final = Format(PACKED, (b"standing/v1",), {"state": RAW, "files": _FILES}, _MOST_BYTES)
+_PARTS: Final[Mapping[str, Part[bytes, Any]]] = {"state": RAW, "files": _FILES}
+_SAVED: Final = Format(PACKED, (b"standing/v2",), {**_PARTS, "accept": RAW}, _MOST_BYTES)
+_SAVED_V1: Final = Format(PACKED, (b"standing/v1",), _PARTS, _MOST_BYTES)
+"""As version 0.1 wrote it, with the last ACCEPT in a file of its own."""
 
 
 @dataclass(frozen=True)
@@ -180,13 +184,15 @@ class Standing:
             _replace(self._folder / "registries", _FOLLOWED.encode(Followed(registries)))
 
     def accepted(self) -> bytes:
-        """The last ACCEPT, for a server that did not get it."""
-        return _content(self._folder / "accepted")
+        """The last ACCEPT, for a server that did not get it; nothing where the state that it belongs to is damaged."""
+        try:
+            return _saved(_content(self._folder / "state")).accept or _content(self._folder / "accepted")
+        except LrdpError:
+            return b""
 
     def accept(self, state: ClientState, accept: bytes) -> None:
         """Keep a verified round: the next model, and the client's word that the round is verified."""
-        self.save(state)
-        _replace(self._folder / "accepted", accept)
+        self.save(state, accept)
         (self._folder / "word").unlink(missing_ok=True)
         self.wait_with(0, 0)
 
@@ -242,7 +248,7 @@ class Standing:
         try:
             saved = read(self._folder / "state", _MOST_BYTES)
             if self._known.saved != saved or self._known.member != identity.member:
-                kept = Saved(**_SAVED.decode(saved))
+                kept = _saved(saved)
                 files = dict(kept.files)
                 vectors = {name: self._map(file) for name, file in files.items()}
                 self._known = Known(saved, files, states.decode_client(kept.state, identity, vectors))
@@ -250,10 +256,13 @@ class Standing:
             self._known = Known()
         return self._known.state
 
-    def save(self, state: ClientState) -> None:
-        """Replace the saved state in one step; a vector that is on disk already is not written again."""
+    def save(self, state: ClientState, accept: bytes = b"") -> None:
+        """Replace the saved state in one step; a vector that is on disk already is not written again.
+
+        ``accept`` is the word for the round that led to it; without one, the last is kept.
+        """
         files = {name: self._file_of(vector) for name, vector in states.client_vectors(state).items()}
-        saved = _SAVED.encode(Saved(states.encode_client(state), tuple(files.items())))
+        saved = _SAVED.encode(Saved(states.encode_client(state), tuple(files.items()), accept or self.accepted()))
         _replace(self._folder / "state", saved)
         vectors = {name: self._map(file) for name, file in files.items()}
         self._known = Known(saved, files, states.on_vectors(state, vectors))
@@ -278,6 +287,13 @@ class Standing:
         mapped = np.load(self._folder / file, mmap_mode="r", allow_pickle=False)
         self._maps.append((ref(mapped), file))
         return np.asarray(mapped)
+
+
+def _saved(data: bytes) -> Saved:
+    try:
+        return Saved(**_SAVED.decode(data))
+    except LrdpError:
+        return Saved(**_SAVED_V1.decode(data))
 
 
 def _session_of(proposed: bytes) -> bytes:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.federation.client.local_task import LocalTask
 from lrdp.ledger import Policy
@@ -51,6 +52,6 @@ def _made(policy: Policy) -> Any:
 
 def search_only(code: Path) -> None:
     """From now on modules come from ``code`` first, and no longer from the working directory."""
-    here = Path.cwd().resolve()
-    kept = [entry for entry in sys.path if entry and Path(entry).resolve() != here]
-    sys.path[:] = [str(code.resolve()), *kept]
+    here = files.followed(Path.cwd())
+    kept = [entry for entry in sys.path if entry and files.followed(Path(entry)) != here]
+    sys.path[:] = [str(files.followed(code)), *kept]

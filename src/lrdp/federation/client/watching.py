@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from lrdp.errors import LrdpError
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.participant import Participant
 from lrdp.federation.wire.metrics_page import BARE, Family, Labels, exposition
@@ -79,20 +80,32 @@ class GuardWatch:
     def __init__(self, home: ClientHome, participant: Participant, show: Callable[[str], None] | None = None) -> None:
         self._home, self._participant, self._show = home, participant, show
         self._books, self._verified = Budgeted.of(home), participant.verified_rounds()
+        self._unread: LrdpError | None = None
         self._answers = Counter[Labels]()
         self._last: dict[str, float] = {}
         self._publish()
 
     def __call__(self, attended: Attended) -> None:
         """One line: round, question and answer, what was charged for it, and what that leaves."""
-        before, self._books = self._books, Budgeted.of(self._home)
-        self._verified = self._participant.verified_rounds()
+        before = self._books
+        self._unread = self._look()
         self._answers[("asked", attended.asked), ("answered", attended.answered)] += 1
         self._last |= {"message_end": time.time(), "message": attended.seconds}
         if attended.asked in _TRAINED and self._books.charges > before.charges:
             self._last["round"] = attended.seconds
-        self._log(attended, self._books.steps - before.steps)
+        if self._unread is None:
+            self._log(attended, self._books.steps - before.steps)
+        else:
+            _LOG.warning("%s → %s · %s", attended.asked, attended.answered, self._unread, extra=_figures(attended))
         self._publish()
+
+    def _look(self) -> LrdpError | None:
+        """What is wrong with policy, ledger or keys, where they cannot be read: the figures stay those of before."""
+        try:
+            self._books, self._verified = Budgeted.of(self._home), self._participant.verified_rounds()
+        except LrdpError as problem:
+            return problem
+        return None
 
     def _log(self, attended: Attended, charged: int) -> None:
         books, verified = self._books, self._verified
@@ -101,9 +114,7 @@ class GuardWatch:
         parts.append(f"ε {AtMost(books.spent):.4f} of {books.total} guaranteed, {AtLeast(books.left):.4f} left")
         parts.append(f"{books.rounds_left} rounds left")
         figures = {
-            "asked": attended.asked,
-            "answered": attended.answered,
-            "seconds": attended.seconds,
+            **_figures(attended),
             "round": None if verified is None else verified + 1,
             "charged": charged,
             "spent": books.spent,
@@ -128,6 +139,8 @@ class GuardWatch:
             ("charges_total", "Charges in the ledger."): books.charges,
             ("charged_steps_total", "Private steps that were charged."): books.steps,
             ("unsent_replies", "Paid replies that nobody has fetched yet."): books.unsent,
+            ("readable", "1 where policy, ledger and keys could be read, 0 where the rest is older."): self._unread
+            is None,
             ("verified_round", "The last round that this client verified in its session."): self._verified,
             ("round_seconds", "How long the last charged training took."): self._last.get("round"),
             ("message_seconds", "How long the last message took."): self._last.get("message"),
@@ -139,6 +152,10 @@ class GuardWatch:
         refusals: dict[Labels, float] = {(("word", word.value),): count for word, count in books.refusals.items()}
         yield _family("refusals_total", "Requests that policy or budget refused, by the constant.", refusals)
         yield _family("answers_total", "Messages answered since the guard started.", self._answers)
+
+
+def _figures(attended: Attended) -> dict[str, Any]:
+    return {"asked": attended.asked, "answered": attended.answered, "seconds": attended.seconds}
 
 
 def _family(name: str, about: str, values: Mapping[Labels, float]) -> Family:

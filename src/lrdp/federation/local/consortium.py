@@ -30,8 +30,6 @@ from lrdp.integrity import (
 from lrdp.ledger import FIXED_SIZE, Home, PeersRule, PolicyDraft, PolicyRecipe, Scheme, draft, open_budget, write_draft
 from lrdp.ledger import Holder as PolicyIdentity
 
-_NO_TASK: Final = '# [task]\n# module = "package.module:name"'
-
 
 @dataclass(frozen=True, kw_only=True)
 class Consortium:
@@ -127,7 +125,7 @@ def found(
     alike = {training: name for name, training in trainings.items()}
     drafts = {training: draft(holders[name], training, peers, rules.recipe) for training, name in alike.items()}
     for name, training in trainings.items():
-        enrol(consortium.client(name), replace(drafts[training], holder=holders[name]), task)
+        enrol(consortium.client(name), replace(drafts[training], holder=holders[name], task=task))
         save_identity(identities[name], consortium.client(name).identity_file)
     return consortium
 
@@ -144,13 +142,10 @@ def pinned(
     )
 
 
-def enrol(client: ClientHome, drafted: PolicyDraft, task: str = "") -> None:
-    """A client's folder: a policy that pins its peers and names its task, and an open budget."""
+def enrol(client: ClientHome, drafted: PolicyDraft) -> None:
+    """A client's folder: a policy, and an open budget."""
     home = Home(folder=client.folder)
     write_draft(home, drafted)
-    if task:
-        text = home.policy.read_text(encoding="utf-8").rstrip().removesuffix(_NO_TASK)
-        files.replace(home.policy, f'{text}[task]\nmodule = "{task}"\n'.encode(), files.PUBLIC)
     open_budget(home, drafted.training.rounds).close()
 
 

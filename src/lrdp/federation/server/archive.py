@@ -1,4 +1,4 @@
-"""What a server keeps: models, receipts for auditors and late clients, each client's last ledger head, its state."""
+"""What a server keeps: models, receipts for auditors and late clients, heads of each client's ledgers, its state."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lrdp.federation.server.model_shelf import NOTHING_MORE, Keeping, ModelShelf
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.server.saved_state import SavedState, write_state
 from lrdp.federation.wire.case_files import write_case
+from lrdp.federation.wire.forms import MOST_HEADS
 from lrdp.integrity import (
     FailedRound,
     HistoryStep,
@@ -97,22 +98,23 @@ class Archive:
         return self._folder / name
 
     def heads_of(self, name: str) -> tuple[str, ...]:
-        """The highest head that a client's ledger signed, as far as this server knows."""
-        head = self._heads.get(name)
-        return () if head is None else (head,)
+        """The highest head of each ledger that a client has had, as far as this server knows."""
+        return tuple(self._heads.get(name, {}).values())
 
     def keep_head(self, name: str, head: str) -> None:
-        """Keep the higher of this and the known one: a rollback shows when it is handed back."""
+        """Keep the highest of each ledger: a rollback shows when it is handed back.
+
+        Whoever opens another ledger starts at its first entry again, and what the old one reached says nothing of it.
+        """
         try:
-            known = self._heads.get(name)
-            if known is None or Head.decode(head).age > Head.decode(known).age:
-                self._heads[name] = Head.decode(head).encode()
+            _keep(self._heads.setdefault(name, {}), head)
         except InvalidInput:
             return  # what is not a head is not handed back
 
     def save_heads(self) -> None:
         """Durable from here on."""
-        files.replace(self._heads_file, json.dumps(self._heads).encode("ascii"), files.PUBLIC)
+        heads = {name: self.heads_of(name) for name in self._heads}
+        files.replace(self._heads_file, json.dumps(heads).encode("ascii"), files.PUBLIC)
 
 
 def _cut_unfinished(path: Path) -> None:
@@ -127,11 +129,28 @@ def _append(path: Path, line: str) -> None:
     files.append(path, line.encode("ascii"), files.PUBLIC)
 
 
-def _read_heads(path: Path) -> dict[str, str]:
-    """The heads by name; a file that cannot be read is an error, since without it a rollback would go unnoticed."""
+def _keep(heads: dict[str, str], head: str) -> None:
+    """Put a head among those of a client, by ledger; beyond what fits a message, the one that has long not changed."""
+    found = Head.decode(head)
+    known = heads.get(found.ledger)
+    if known is None or found.age > Head.decode(known).age:
+        heads.pop(found.ledger, None)
+        heads[found.ledger] = found.encode()
+    while len(heads) > MOST_HEADS:
+        del heads[next(iter(heads))]
+
+
+def _read_heads(path: Path) -> dict[str, dict[str, str]]:
+    """The heads by name and ledger; what cannot be read is an error, since without it a rollback would go unnoticed.
+
+    Earlier versions wrote one head for each name.
+    """
     try:
-        heads = json_object(_ascii(files.read(path, _MOST_BYTES)), _MOST_BYTES)
-        return {name: Head.decode(str(head)).encode() for name, head in heads.items()}
+        heads = dict[str, dict[str, str]]()
+        for name, kept in json_object(_ascii(files.read(path, _MOST_BYTES)), _MOST_BYTES).items():
+            for head in kept if isinstance(kept, list) else [kept]:
+                _keep(heads.setdefault(name, {}), str(head))
+        return heads
     except OSError as problem:
         raise InvalidInput(f"the heads in {path} cannot be read: {problem.strerror}.") from None
     except (InvalidInput, NotVerified) as problem:

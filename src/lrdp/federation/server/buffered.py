@@ -36,6 +36,7 @@ from lrdp.federation.server.run_result import (
     told,
 )
 from lrdp.federation.server.settling import gathered, settled
+from lrdp.federation.server.sole_server import alone_in
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.questions import Decline, TrainedAhead
 
@@ -88,17 +89,18 @@ class BufferedAverage:
         says why; without a verified round it raises NoVerifiedRound.
         """
         limits.whole("buffer", self._buffer, self._terms.least, "fewer make no round of this session")
-        coordinator = opened(self._terms, initial_arrays)
-        coordinator.note(order=self._terms.order.encode().hex())
-        workshop = Workshop(grid, coordinator, self._terms, timeout)
-        judge, result = Judge(coordinator, evaluate_fn, self._terms.score), RunResult()
-        judge.at_the_start(coordinator.round, result)
-        try:
-            while coordinator.round < num_rounds:
-                self._advance(workshop, judge, result)
-        except RunEnded as ended:
-            result.reason = str(ended)
-        return closed(coordinator, workshop.courier, result)
+        with alone_in(self._terms.folder):
+            coordinator = opened(self._terms, initial_arrays)
+            coordinator.note(order=self._terms.order.encode().hex())
+            workshop = Workshop(grid, coordinator, self._terms, timeout)
+            judge, result = Judge(coordinator, evaluate_fn, self._terms.score), RunResult()
+            judge.at_the_start(coordinator.round, result)
+            try:
+                while coordinator.round < num_rounds:
+                    self._advance(workshop, judge, result)
+            except RunEnded as ended:
+                result.reason = str(ended)
+            return closed(coordinator, workshop.courier, result)
 
     def _advance(self, workshop: Workshop, judge: Judge, result: RunResult) -> None:
         workshop.keep_busy(self._buffer)

@@ -286,7 +286,7 @@ class Coordinator:
         """Save the state that a restarted server goes on from; then the history, whose file says nothing beyond it."""
         known = self.chronicle, self.repetitions, self.progress
         shown = self.scheme.shown(self._state)
-        self.archive.save(saved(self._idle, shown and shown[0], self.hello, *known, self.archive.written))
+        self.archive.save(saved(self._idle, shown and shown[0], self.hello, *known, self.archive))
         self.archive.add_accepted(self.chronicle.steps)
 
     def state(self, kind: type[Phase]) -> Phase:

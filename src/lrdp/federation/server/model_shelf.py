@@ -31,7 +31,7 @@ class ModelShelf:
     """``model-SESSION-ROUND.safetensors`` in a folder."""
 
     def __init__(self, folder: Path, session: Session, keeping: Keeping = NOTHING_MORE) -> None:
-        self._folder, self._keeping, self._session = folder, keeping, session
+        self._folder, self.keeping, self._session = folder, keeping, session
         self._name = session.digest.hex()
         self._prefix = f"model-{self._name[:16]}-"
 
@@ -49,25 +49,29 @@ class ModelShelf:
 
     def keep_only(self, rounds: Collection[int]) -> None:
         """Delete all others of this session, except those of ``every`` and of the average."""
-        kept = {self.path(number) for number in (*rounds, *self._averaged(max(rounds)))}
-        for path in self._folder.glob(f"{self._prefix}*.safetensors"):
-            if path not in kept and not self._periodic(path.stem.removeprefix(self._prefix)):
+        for path in self.besides({*rounds, *self._averaged(max(rounds))}):
+            if not self._periodic(path.stem.removeprefix(self._prefix)):
                 path.unlink(missing_ok=True)
 
+    def besides(self, rounds: Collection[int]) -> list[Path]:
+        """The models of this session that lie there, without those of these rounds."""
+        known = {self.path(number) for number in rounds}
+        return [path for path in self._folder.glob(f"{self._prefix}*.safetensors") if path not in known]
+
     def _periodic(self, number: str) -> bool:
-        every = self._keeping.every
+        every = self.keeping.every
         return every is not None and number.isdigit() and int(number) > 0 and int(number) % every == 0
 
     def _averaged(self, last: int) -> range:
         """The rounds up to ``last`` whose models the average is made of."""
-        rounds = self._keeping.average.rounds if self._keeping.average is not None else 0
+        rounds = self.keeping.average.rounds if self.keeping.average is not None else 0
         return range(max(1, last + 1 - rounds), last + 1)
 
     def put_average(self, last: int) -> AveragedModel | None:
         """Write the average of the models up to round ``last`` and return it; None where none is to be kept."""
-        if self._keeping.average is None or last < 1:
+        if self.keeping.average is None or last < 1:
             return None
         there = [number for number in self._averaged(last) if self.path(number).exists()]
-        average = self._keeping.average.of([self.take(number) for number in there])
+        average = self.keeping.average.of([self.take(number) for number in there])
         write_model(self._folder / f"average-{self._name[:16]}-{last:05}.safetensors", average)
         return average

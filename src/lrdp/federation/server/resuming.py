@@ -12,6 +12,7 @@ from lrdp.errors import InvalidInput
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle, retold
 from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.model_shelf import Keeping, ModelShelf
 from lrdp.federation.server.saved_state import STATE_FILE, SavedState, read_state
 from lrdp.federation.server.schemes import SCHEMES
 from lrdp.federation.server.terms import Terms
@@ -88,6 +89,7 @@ def terms_of(folder: Path) -> Terms:
     if state is None:
         raise InvalidInput(f"{folder} holds no {STATE_FILE} to go on from: start with Terms and the first model.")
     session = Session.decode(_hello(state, folder).session)
+    keeping = state.keeping or _kept_so_far(ModelShelf(folder, session), state)
     return Terms(
         identity=load_identity(folder / IDENTITY_FILE),
         registry=session.registry,
@@ -95,5 +97,13 @@ def terms_of(folder: Path) -> Terms:
         order=Order.decode(bytes.fromhex(state.progress.order)) if state.progress.order else Order(),
         point=lambda _size: session.parameters.point,
         min_roster=session.parameters.min_roster,
+        keep_every=keeping.every,
+        average=keeping.average,
         scheme=SCHEMES[session.parameters.method],
     )
+
+
+def _kept_so_far(models: ModelShelf, state: SavedState) -> Keeping:
+    """For a state that does not say what is kept: every model, where there are more than it names, so none is lost."""
+    more = models.besides({state.round, state.progress.best or state.round})
+    return Keeping(every=1 if more else None)

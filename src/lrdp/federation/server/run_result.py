@@ -108,8 +108,13 @@ def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> Run
         NoVerifiedRound: where there is none, so that nobody takes the first model for a trained one.
     """
     courier.close()
-    coordinator.note(over=not result.reason)
-    if (problem := lacking(coordinator.chronicle)) and problem != result.reason:
+    problem = lacking(coordinator.chronicle)
+    if problem:  # those who owe a word may not have been asked for any work
+        courier.present()
+        courier.close()
+        problem = lacking(coordinator.chronicle)
+    coordinator.note(over=not (result.reason or problem))
+    if problem and problem != result.reason:
         _FLOWER_LOG.warning("A receipt is missing: %s", problem)
     if not coordinator.round:
         reason = result.reason or "no attempt could be proved; the log and rounds.jsonl say why."

@@ -17,7 +17,9 @@ from typing import Any, Final, TypedDict
 from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.chronicle import Place
+from lrdp.federation.server.model_shelf import Keeping
 from lrdp.federation.server.repetitions import ShownSum
+from lrdp.federation.wire.model_averages import Averaging
 
 STATE_FILE: Final = "session.state"
 _LABEL: Final = "lrdp server state/v1"
@@ -62,7 +64,8 @@ _KEPT: Final = ("verified", "tagged", "blank")
 class SavedState:
     """``hello`` opened the session, and ``idle`` is the protocol's own state after ``round`` rounds.
 
-    ``written`` receipts lie in their file, and ``receipts`` are those after them.
+    ``written`` receipts lie in their file, and ``receipts`` are those after them. ``keeping`` is None in a state of an
+    earlier version, which did not say what is kept.
     """
 
     hello: bytes
@@ -73,6 +76,7 @@ class SavedState:
     places: Mapping[str, Place]
     shown: tuple[ShownSum, ...]
     progress: Progress
+    keeping: Keeping | None = None
 
     def encode(self) -> bytes:
         """A checksum, and JSON."""
@@ -86,6 +90,7 @@ class SavedState:
             "places": {name: {key: getattr(place, key) for key in _KEPT} for name, place in self.places.items()},
             "shown": [asdict(one) for one in self.shown],
             "progress": asdict(self.progress),
+            "keeping": None if self.keeping is None else asdict(self.keeping),
         }
         body = json.dumps(record, separators=(",", ":")).encode("ascii")
         return sha256(body).hexdigest().encode() + b"\n" + body + b"\n"
@@ -109,6 +114,7 @@ class SavedState:
                 places={name: Place(**place) for name, place in record["places"].items()},
                 shown=tuple(map(_shown, record["shown"])),
                 progress=_progress(record["progress"]),
+                keeping=_keeping(record.get("keeping")),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InvalidInput("it is not a state of a server of this version") from None
@@ -120,6 +126,15 @@ def _shown(record: Mapping[str, Any]) -> ShownSum:
 
 def _progress(record: Mapping[str, Any]) -> Progress:
     return Progress(**{**record, "shown": tuple(record["shown"])})
+
+
+def _keeping(record: Mapping[str, Any] | None) -> Keeping | None:
+    if record is None:
+        return None
+    every, average = record["every"], record["average"]
+    return Keeping(
+        every=None if every is None else int(every), average=None if average is None else Averaging(**average)
+    )
 
 
 def write_state(folder: Path, state: SavedState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle
 from lrdp.federation.server.repetitions import Repetitions
 from lrdp.federation.server.saved_state import Progress, SavedState
@@ -16,9 +17,9 @@ def saved(  # noqa: PLR0913 — all that a server resumes from
     chronicle: Chronicle,
     repetitions: Repetitions,
     progress: Progress,
-    written: int,
+    archive: Archive,
 ) -> SavedState:
-    """``written`` steps lie in the history's file; a sum over ``shown`` may be out, and is saved as one that failed."""
+    """A sum over ``shown`` may be out, and is saved as one that failed."""
     if shown is not None:
         idle = server.retry(idle)
         repetitions = repetitions.as_if_failed(shown)
@@ -26,9 +27,10 @@ def saved(  # noqa: PLR0913 — all that a server resumes from
         hello=to_frame(hello).prefix,
         round=idle.position.round,
         idle=states.encode_server(idle),
-        written=written,
-        receipts=tuple(step.encode() for step in chronicle.steps[written:]),
+        written=archive.written,
+        receipts=tuple(step.encode() for step in chronicle.steps[archive.written :]),
         places=chronicle.places,
         shown=repetitions.shown(),
         progress=progress,
+        keeping=archive.models.keeping,
     )

@@ -32,6 +32,7 @@ from lrdp.federation.server.round_clock import ROUND_SECONDS
 from lrdp.federation.server.round_report import ObserveRound, RoundReport
 from lrdp.federation.server.run_result import Judge, RunEnded, RunResult, closed, public_metrics, told
 from lrdp.federation.server.settling import NOT_NOW, Settle, gathered, settled
+from lrdp.federation.server.sole_server import alone_in
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Counted
@@ -135,23 +136,25 @@ class VerifiedAverage(Strategy):
         Raises:
             NoVerifiedRound: if there is no verified round, and so no model.
             InvalidInput: if ``Terms.choose`` picks more than the scheme permits; the session can go on afterwards.
+                Or if another server is at work in the folder: nothing was started.
         """
-        coordinator = opened(self._terms, initial_arrays)
-        order = self._terms.order.with_config(train_config or {})
-        courier = Courier(grid, coordinator, timeout)
-        rotating = Rotating(self._terms.registries, coordinator, courier)
-        self._running = run = _Run(coordinator, courier, Asking(coordinator, courier), order, rotating)
-        judge = Judge(coordinator, evaluate_fn, self._terms.score)
-        coordinator.note(order=order.encode().hex())
-        self.summary()
-        result = RunResult(arrays=as_arrays(coordinator))
-        judge.at_the_start(coordinator.progress.tried, result)
-        try:
-            while coordinator.progress.tried < num_rounds:
-                self._attempt(grid, judge, result)
-        except RunEnded as ended:
-            result.reason = str(ended)
-        return closed(coordinator, run.courier, result)
+        with alone_in(self._terms.folder):
+            coordinator = opened(self._terms, initial_arrays)
+            order = self._terms.order.with_config(train_config or {})
+            courier = Courier(grid, coordinator, timeout)
+            rotating = Rotating(self._terms.registries, coordinator, courier)
+            self._running = run = _Run(coordinator, courier, Asking(coordinator, courier), order, rotating)
+            judge = Judge(coordinator, evaluate_fn, self._terms.score)
+            coordinator.note(order=order.encode().hex())
+            self.summary()
+            result = RunResult(arrays=as_arrays(coordinator))
+            judge.at_the_start(coordinator.progress.tried, result)
+            try:
+                while coordinator.progress.tried < num_rounds:
+                    self._attempt(grid, judge, result)
+            except RunEnded as ended:
+                result.reason = str(ended)
+            return closed(coordinator, run.courier, result)
 
     def _attempt(self, grid: Grid, judge: Judge, result: RunResult) -> None:
         """What Flower does in a round: train, count, evaluate."""

@@ -14,7 +14,7 @@ NamedParts = Mapping[str, Part[bytes, Any]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CatchUp:
-    """What brings a client from where it stands to the coming round; ``heads`` of its ledger are handed back.
+    """What brings a client from where it stands to the coming round; the ``heads`` of its ledgers are handed back.
 
     ``tags`` end the round before for those who took part in it; ``receipts`` and ``model`` are for those who did not.
     Where a registry replaced another, it stands among the receipts, for everybody.
@@ -35,8 +35,10 @@ class MessageForm:
     large: tuple[str, ...] = ()
 
 
+MOST_HEADS: Final = 16
+"""Of a client's ledgers: it has one, and another for other records."""
 TEXT: Final = text(16_384)  # a ledger's head is the longest
 RECEIPTS: Final = many(RAW, most_bytes=MOST_PREFIX_BYTES)
-SINCE: Final[NamedParts] = {"since.tags": RAW, "since.receipts": RECEIPTS, "since.heads": many(TEXT, 16)}
+SINCE: Final[NamedParts] = {"since.tags": RAW, "since.receipts": RECEIPTS, "since.heads": many(TEXT, MOST_HEADS)}
 ORDER: Final[NamedParts] = {"order": RAW, "signature": RAW}
 PAID: Final[NamedParts] = {"head": TEXT, "accept": RAW}
