@@ -228,7 +228,7 @@ FOR_OTHER_ROOMS = {
     "encode_mechanism",
     *("fleet_view", "open_budget", "peers_lines", "read_report", "read_toml", "replace_key", "report_of", "summarize"),
     *("tighter", "verify_export", "write_export", "write_policy"),
-    *("PlanRecipe", "PublicSizes", "BudgetCounting", "Clipped", "PolicyDraft", "draft", "promised", "unsigned_raise"),
+    *("PlanRecipe", "PublicSizes", "BudgetCounting", "Clipped", "PolicyDraft", "draft", "promised", "policy_note"),
     *("PolicyRecipe", "PolicyRecipe.count", "PolicyRecipe.index", "FIXED_SIZE", "RECOMMENDED", "rounds_left"),
     "write_draft",
 }

@@ -10,6 +10,7 @@ import resource
 import shlex
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import pytest
 from commands import surface
 from commands.documented import problem_of
 from integrity.parties import identity
+from lrdp import cli
 from lrdp.accounting import Option, Training, options
 from lrdp.cli import main
 from lrdp.integrity import save_identity
@@ -272,3 +274,30 @@ def test_help_and_version_work_without_a_command(lrdp: Run) -> None:
     assert code == 0
     assert all(command in out for command in ("epsilon", "calibrate", "plan"))
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", lrdp("--version").out)
+
+
+@pytest.mark.parametrize("module", ["lrdp.cli", "scipy.special"])
+def test_who_stops_it_while_it_loads_is_answered_as_later_on(tmp_path: Path, module: str) -> None:
+    stopping = "import sys; from lrdp import __main__ as program\n" + (
+        "class Stopping:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Stopping()); sys.argv = ['lrdp', 'plan', '--help']; program.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", stopping], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Stopped.\n")
+
+
+@pytest.mark.parametrize("by", ["the exception", "typer's own code"])
+def test_who_stops_a_command_is_told_so_once(
+    by: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(**_options: object) -> int:
+        if by == "the exception":
+            raise KeyboardInterrupt
+        return 130
+
+    monkeypatch.setattr(cli, "_commands", lambda: stopped)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "Stopped.\n")

@@ -59,6 +59,7 @@ LEDGER = {
     "reports": ["ledger/test_fleet", "ledger/test_rotation", "hostile/test_flips"],
     "request": ["ledger/test_requests", "test_births"],
     "signing": ["ledger/test_heads", "ledger/test_rotation"],
+    "sqlite_errors": ["ledger/test_damage"],
     "starting": ["commands/test_init", "commands/test_peers", "ledger/test_rotation"],
     "store": ["ledger/test_damage", "ledger/test_crashes"],
     "summary": ["report/test_statement", "ledger/test_one_filter", "ledger/test_shares"],

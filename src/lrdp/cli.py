@@ -78,7 +78,14 @@ def main() -> None:
 
 def _spoken() -> int:
     with streams():
-        return _ended(lambda: _commands()(standalone_mode=False))
+        return _ended(_commanded)
+
+
+def _commanded() -> int:
+    code = int(_commands()(standalone_mode=False) or 0)
+    if code == _INTERRUPTED:  # typer's own answer to Ctrl-C, which says nothing
+        raise KeyboardInterrupt
+    return code
 
 
 @cache
@@ -87,23 +94,20 @@ def _commands() -> Any:
     return typer.main.get_command(app)
 
 
-def _ended(act: Callable[[], Any]) -> int:
+def _ended(act: Callable[[], int]) -> int:
     """The exit code of ``act``; a problem, if there is one, is said in a sentence."""
     try:
-        code = int(act() or 0)
+        return act()
     except _NotUnderstood as problem:
-        code, sentence = problem.exit_code, problem.format_message()  # none where the help was shown instead
+        code, sentence = int(problem.exit_code), problem.format_message()  # none where the help was shown instead
     except LrdpError as problem:
         code, sentence = problem.exit_code, str(problem)
     except OSError as problem:
         code, sentence = InvalidInput.exit_code, _of_files(problem)
     except (typer.Abort, KeyboardInterrupt):
-        code, sentence = _INTERRUPTED, ""
-    else:
-        sentence = ""
-    if code == _INTERRUPTED:  # also typer's own answer to Ctrl-C, which says nothing
         say("Stopped.")
-    elif sentence:
+        return _INTERRUPTED
+    if sentence:
         say(f"Error: {sentence}")
     return code
 

@@ -107,7 +107,7 @@ WRONG: dict[str, tuple[Callable[[Site], None], int, str]] = {
     "no identity": (_no_identity, 2, "make one with `lrdp keys new`"),
     "another's identity": (_other_identity, 2, "the keys are those of hospital-1"),
     "no task": (_no_task, 2, 'add a table [task] with the line module = "package.module:name"'),
-    "no ledger": (_no_ledger, 2, "make one with `lrdp init`"),
+    "no ledger": (_no_ledger, 6, "restore its backup with `lrdp ledger restore`"),
     "damaged ledger": (_damaged_ledger, 6, "ledger"),
     "task not there": (_task("nothing_here:task"), 2, "No module named 'nothing_here'"),
     "task without that name": (_task("local_task:tsak"), 2, "local_task has no tsak"),

@@ -58,7 +58,7 @@ def test_a_running_guard_logs_each_message_and_is_read_by_prometheus(tmp_path: P
     assert list(text_string_to_metric_families(page.read_text()))
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     guarding, *lines = log.read_text(encoding="utf-8").splitlines()
-    assert "guarding hospital-0: ε 0.00 of 8.0 spent" in guarding
+    assert "guarding hospital-0: ε 0.00 of 8.0 guaranteed, 6 rounds left" in guarding
     answered = [line for line in lines if LINE.fullmatch(line)]
     assert len(answered) == 2, lines
 
@@ -155,10 +155,25 @@ def test_a_page_that_can_no_longer_be_written_is_logged_once_and_the_guard_goes_
     )
 
 
+def test_a_guard_that_does_not_start_leaves_an_earlier_page_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "guard.prom"
+    page.write_text("# HELP earlier\n")
+    before = page.stat()
+    with shown(None, page):
+        pass
+    assert (page.read_text(), page.stat().st_mtime_ns) == ("# HELP earlier\n", before.st_mtime_ns)
+    assert [each.name for each in tmp_path.iterdir()] == ["guard.prom"]
+
+
 def test_a_log_or_a_page_that_cannot_be_written_is_said_before_anything_is_opened(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
         log_to(False, tmp_path)
     with pytest.raises(InvalidInput, match="metrics cannot be written"), shown(None, tmp_path / "no" / "x"):
         pass
+    ledger = tmp_path / "ledger.db"
+    ledger.write_bytes(b"SQLite format 3")
+    with pytest.raises(InvalidInput, match="of another kind, and is not overwritten"), shown(None, ledger):
+        pass
+    assert ledger.read_bytes() == b"SQLite format 3"
     with pytest.raises(InvalidInput, match="loopback address alone"), shown("0.0.0.0:9464", None):
         pass

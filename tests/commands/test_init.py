@@ -50,6 +50,15 @@ def test_what_is_clipped_as_one_stands_in_the_policy(tmp_path: Path, clipped: Cl
     assert (identity.unit, identity.max_rows_per_unit, identity.clipped) == ("patient", 40, clipped)
 
 
+def test_the_guards_task_stands_in_the_policy_and_the_folder_is_its_owners(tmp_path: Path) -> None:
+    client = Client(tmp_path / "home")
+    assert "package.module:name" in client.run("init", *folder(client), "--task", "no name", code=2)
+    assert not client.home.folder.exists(), "a policy that could not be read was not written"
+    client.run("init", *folder(client), "--policy-only", "--task", "digits_task:task")
+    assert read_policy(client.home.policy).task == "digits_task:task"
+    assert client.home.folder.stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.parametrize("name", ["Hospital A", "hospital/a", ".a", "ä", "a" * 64, ""])
 def test_a_name_that_no_registry_takes_is_refused_before_the_budget_is_opened(tmp_path: Path, name: str) -> None:
     client = Client(tmp_path / "home")

@@ -1,5 +1,6 @@
 """Files that a command is told to read or write: what is wrong with one is a sentence, and what was there stays."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,27 @@ def test_what_is_there_is_replaced_whole_or_stays(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="it is not overwritten"):
         paths.write_new(path, b"second")
     assert path.read_bytes() == b"first"
-    paths.replace(path, b"second")
-    assert path.read_bytes() == b"second"
+    paths.replace(path, b"first, and more")
+    assert path.read_bytes() == b"first, and more"
     with pytest.raises(InvalidInput, match=r"below cannot be written: .*; it is as it was"):
         paths.replace(path / "below", b"third")
     assert [each.name for each in tmp_path.iterdir()] == ["text"]
+
+
+def test_what_is_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
+    ledger, pipe, circle = tmp_path / "ledger.db", tmp_path / "pipe", tmp_path / "circle"
+    ledger.write_bytes(b"SQLite format 3")
+    os.mkfifo(pipe)
+    circle.symlink_to(circle)
+    for path, words in {ledger: "of another kind", pipe: "not a regular file", circle: "symbolic links"}.items():
+        with pytest.raises(InvalidInput, match=f"cannot be written: .*{words}.*; it is as it was"):
+            paths.replace(path, b"<!doctype html>")
+    assert ledger.read_bytes() == b"SQLite format 3"
+    assert pipe.is_fifo()
+    assert circle.is_symlink()
+    link = tmp_path / "page.html"
+    link.symlink_to(tmp_path / "real.html")
+    paths.replace(link, b"<!doctype html>1")
+    paths.replace(link, b"<!doctype html>2")
+    assert link.is_symlink()
+    assert (tmp_path / "real.html").read_bytes() == b"<!doctype html>2"

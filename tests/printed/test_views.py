@@ -91,7 +91,7 @@ def check_refusal(world: World, seed: int) -> None:
         sentence = decide(books, rules, asked).sentence
         ledger_now = books.filter(books.budget).guaranteed.epsilon
     share = rules.budget.per_run.epsilon
-    known = [*whole(asked.steps, total, share, books.budget.delta), *up(ledger_now, 0.0)]
+    known = [*whole(asked.steps, total, share, books.budget.epsilon, books.budget.delta), *up(ledger_now, 0.0)]
     lines = [rules.lines[f"budget.{key}"] for key in ("epsilon", "per_run_epsilon")]
     assert "do not fit" in sentence
     assert check(sentence, [*known, *whole(*lines)]) >= 4

@@ -77,7 +77,8 @@ def found(
             f"  lrdp guard --policy {home / 'policy.toml'} --data DATA --code {folder / 'code'} "
             f"--socket {home / 'guard.sock'}"
         )
-    say(f"and a SuperNode beside each; the server's keys and registry are in {folder / 'server'}: docs/deployment.md.")
+    say(f"and a SuperNode beside each. The server's keys are in {folder / 'server'}, and the consortium's registry is")
+    say(f"{folder / 'registry.json'}: docs/deployment.md.")
     say(
         f"Or all of it in containers: {folder / 'compose' / 'pilot.yaml'} says what has to be beside it, and how the "
         f"two images are built from the release's source archive."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lrdp import files
 from lrdp.commands.guard_log import GUARD_LOG, ShowLine, log_to, shown
 from lrdp.commands.output import say
 from lrdp.commands.settings import SettingsOption, read_settings
@@ -49,13 +50,14 @@ def guard(
         raise InvalidInput(f"there is no data at {data}: name the file or folder that the task reads.")
     if policy.name != "policy.toml":
         raise InvalidInput(f"the policy must be a file policy.toml next to its ledger and keys, got {policy}.")
-    given = {**read_settings(settings or []), "data": str(data.resolve())}
+    given = {**read_settings(settings or []), "data": str(files.followed(data))}
     log_to(as_json, log)
     # The socket first: whoever connects meanwhile waits, and a path that is taken is found before torch is loaded.
     with told_to_stop() as told, listening(socket, group) as listener, shown(metrics, metrics_file) as show:
-        made, budget = _opened(policy.resolve().parent, code, given, show)
+        made, budget = _opened(files.followed(policy).parent, code, given, show)
         GUARD_LOG.info(
-            f"guarding {budget.client}: ε {AtMost(budget.spent):.2f} of {budget.total} spent, socket {socket}",
+            f"guarding {budget.client}: ε {AtMost(budget.spent):.2f} of {budget.total} guaranteed, "
+            f"{budget.rounds_left} rounds left, socket {socket}",
             extra={"client": budget.client, "spent": budget.spent, "total": budget.total, "socket": str(socket)},
         )
         if budget.unsent:

@@ -16,11 +16,13 @@ from typing import Any, Final, TextIO
 
 from lrdp import files
 from lrdp.commands.output import say
+from lrdp.commands.paths import require_kind
 from lrdp.errors import InvalidInput
 from lrdp.screen import visible
 
 GUARD_LOG: Final = logging.getLogger("lrdp.guard")
 ShowLine = Callable[[str], None]
+_PAGE: Final = b"# HELP"
 _FIELDS: Final = (
     *("asked", "answered", "seconds", "round", "charged"),
     *("client", "spent", "left", "total", "rounds_left", "socket", "unsent"),
@@ -51,6 +53,8 @@ def shown(address: str | None, path: Path | None) -> Iterator[ShowLine]:
 def _page_file(path: Path) -> ShowLine:
     """What writes the page to a file, readable by everybody who may enter its folder.
 
+    A guard that does not start leaves an earlier one's page as it is.
+
     Raises:
         InvalidInput: where the path is wrong. A disk that is full later on ends no guard: that is logged, and once.
     """
@@ -67,7 +71,8 @@ def _page_file(path: Path) -> ShowLine:
                 GUARD_LOG.warning("metrics cannot be written to %s: %s; the guard goes on.", path, problem.strerror)
 
     try:
-        files.replace(path, b"", files.PUBLIC)
+        require_kind(path, _PAGE)
+        files.require_replaceable(path)
     except OSError as problem:
         raise InvalidInput(f"metrics cannot be written to {path}: {problem.strerror}.") from None
     return write

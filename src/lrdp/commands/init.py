@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -93,6 +94,9 @@ def init(
     scheme: Annotated[
         Scheme, typer.Option(help="What a server may see: each noised update (sketch), or their sum alone (exact).")
     ] = Scheme.SKETCH,
+    task: Annotated[
+        str, typer.Option(help="What a guard trains: MODULE:NAME of a LocalTask in the client's own code.")
+    ] = "",
     policy_only: Annotated[bool, typer.Option("--policy-only", help="Write the policy and stop, to edit it.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -122,7 +126,7 @@ def init(
             budget=Budget(epsilon=epsilon, delta=delta),
         )
         holder = Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit, clipped=clipped)
-        write_draft(home, draft(holder, training, peers, recipe(mechanism, accountant)))
+        write_draft(home, replace(draft(holder, training, peers, recipe(mechanism, accountant)), task=task))
         say(f"Wrote {home.policy}: read it, every line is explained.")
     made: dict[str, Any] = {"policy": str(home.policy)}
     if not policy_only:

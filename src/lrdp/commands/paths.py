@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.integrity import MOST_CARD_CHARACTERS
+
+_KIND: Final = 4
+"""By how many bytes a page, a picture or a table is known: enough to tell them from a ledger and from a key."""
 
 Folder = Annotated[Path, typer.Option(help="Where policy.toml, ledger.db and keys/ are.")]
 
@@ -41,9 +45,21 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """A file in the place of what was there: the new one whole, or the old one."""
+    """A file in the place of an earlier one of its kind: the new one whole, or the old one."""
     with _writing(path):
+        require_kind(path, data)
         files.replace(path, data, files.PUBLIC)
+
+
+def require_kind(path: Path, data: bytes) -> None:
+    """What is at ``path``, if anything, begins as ``data`` does: a slip of the hand replaces no ledger and no key."""
+    try:
+        with files.opened(path) as file:
+            found = file.read(_KIND)
+    except FileNotFoundError:
+        return
+    if found and found != data[:_KIND]:
+        raise OSError(errno.EINVAL, "the file there is of another kind, and is not overwritten")
 
 
 @contextmanager

@@ -191,8 +191,8 @@ def registry_rotate(
         verify_successor(current, following)
         _require_rounds(following, server)
         shelf.put(following)
-    due = max(1, following.first_round)
-    say(f"Handed over: a running session takes it up before its next round, but not before round {due + 1}.")
+    not_yet = f", but not before round {following.first_round + 1}" if following.first_round > 1 else ""
+    say(f"Handed over: a running session takes it up before its next round{not_yet}.")
     print_record({**_summary(following), "path": str(shelf.path(following.version))}, as_json)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from lrdp import files
 from lrdp.commands.output import AsJson, print_json, print_line, screen
 from lrdp.commands.settings import SettingsOption, read_settings
 from lrdp.errors import InvalidInput, LrdpError, Unsupported
@@ -59,7 +60,7 @@ def check(
     """
     if (name is None) is (task is None):
         raise InvalidInput("name one model or task, as in `lrdp check --task client:task --data FILE`.")
-    given = {**read_settings(settings or []), **({} if data is None else {"data": str(data.resolve())})}
+    given = {**read_settings(settings or []), **({} if data is None else {"data": str(files.followed(data))})}
     found = _verdict(str(name or task), given, rows, rows_per_unit)
     if as_json:
         layers = [asdict(layer) for layer in found.report.layers]
