@@ -169,6 +169,7 @@ CLIENT = {
     "participant": ["federation/test_hostile_server", "federation/test_replies", "federation/test_state_machine"],
     "paying": ["federation/test_rounds", "federation/test_replies", "training/test_research"],
     "requests": ["federation/test_hostile_server", "federation/test_rounds"],
+    "state_file": ["federation/client/test_standing", "federation/test_faults"],
     "trusted": ["federation/client/test_guard", "commands/test_guard"],
 }
 
@@ -178,6 +179,7 @@ SERVER = {
     "courier": ["federation/test_rounds", "federation/server/test_buffered"],
     "mask_keys": ["federation/test_masked"],
     "greeting": ["federation/server/test_round_clock"],
+    "keeping": ["federation/server/test_resuming"],
     "model_shelf": ["federation/server/test_resuming", "federation/wire/test_model_averages"],
     "nodes": ["federation/test_rounds", "federation/server/test_buffered"],
     "repetitions": ["federation/test_retries"],
@@ -194,6 +196,7 @@ SERVER = {
 }
 
 WIRE = {
+    "averaging": ["federation/wire/test_model_averages"],
     "case_files": ["federation/server/test_blaming"],
     "disputing": ["federation/server/test_blaming", "federation/wire/test_questions"],
     "flower": ["federation/wire/test_questions", "federation/test_hostile_bytes"],

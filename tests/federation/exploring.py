@@ -15,7 +15,7 @@ import itertools
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -26,8 +26,7 @@ import numpy as np
 
 from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.client.participant import Participant
-from lrdp.federation.client.paying import Made, Payer
-from lrdp.federation.client.requests import requested
+from lrdp.federation.client.paying import Job, Made, Payer
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout, pack_values, raw, unpack_values
@@ -107,13 +106,14 @@ class Books:
 class Drawn(Payer):
     """Makes updates of the client's name and the question."""
 
-    def trained(self, ledger: Any, order: Order, ready: client.Ready, registries: Sequence[bytes] = ()) -> Made:
-        request = requested(order, self.home.policy(), ready.position, ready.model, registries)
+    def trained(self, job: Job) -> Made:
+        request = job.request(self.home.policy())
+        books: Any = job.ledger
         drawn = sha256(f"{self.home.identity().name}/{request.key}".encode()).digest()
         values = np.frombuffer(drawn[: POINT.size], np.int8).astype("<i4")
         return Made(
-            Reply(charge=ledger.charge_of(request.key), body=pack_values(values, POINT), head="head"),
-            ready.position.round,
+            Reply(charge=books.charge_of(request.key), body=pack_values(values, POINT), head="head"),
+            job.ready.position.round,
         )
 
 

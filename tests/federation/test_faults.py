@@ -14,8 +14,8 @@ from federation.client.test_standing import WHO, entered, same, states_of_rounds
 from federation.server.test_confirming import Start, buffered, come_back, in_step, left_after_its_tag
 from federation.worlds import TRAINING, World, hospitals, initial, world
 from integrity.parties import federation
+from lrdp import files
 from lrdp.cli import app
-from lrdp.federation.client import standing
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.saved_state import read_state
 from lrdp.federation.wire.flower import from_message
@@ -108,16 +108,16 @@ def test_wherever_a_client_dies_its_word_for_a_round_is_there_with_the_next_mode
 ) -> None:
     """Without it the server could never show that round to those who were absent."""
     _, tagged, ready = states_of_rounds(federation(3), 1)
-    here, really, left = entered(tmp_path), standing._replace, [writes]
+    here, really, left = entered(tmp_path), files.replace, [writes]
     here.save(tagged)
 
-    def dying(path: Path, data: bytes) -> None:
+    def dying(path: Path, data: bytes, mode: int) -> None:
         if not left[0]:
             raise Killed
         left[0] -= 1
-        really(path, data)
+        really(path, data, mode)
 
-    monkeypatch.setattr(standing, "_replace", dying)
+    monkeypatch.setattr(files, "replace", dying)
     with suppress(Killed):
         here.accept(ready, b"the word")
     found = Standing(tmp_path)

@@ -28,11 +28,11 @@ from lrdp.commands.integrity import read_lines
 from lrdp.errors import LrdpError
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.archive import Archive
-from lrdp.federation.server.model_shelf import Keeping
+from lrdp.federation.server.keeping import Keeping
 from lrdp.federation.server.saved_state import Progress, SavedState
+from lrdp.federation.wire.averaging import Averaging
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout, as_model, unpack_values
-from lrdp.federation.wire.model_averages import Averaging
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Announcement, CatchUp, Contributed, HandIn, Hello, read_message, to_frame
 from lrdp.federation.wire.shares import read_share

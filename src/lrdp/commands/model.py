@@ -72,12 +72,13 @@ def model_average(
     Example: lrdp model average average.safetensors server/model-1f00c3d2a4b5e697-0000[7-9].safetensors
     """
     require_model_files()
-    from lrdp.federation.wire.model_averages import Averaging
+    from lrdp.federation.wire.averaging import Averaging
+    from lrdp.federation.wire.model_averages import averaged
     from lrdp.federation.wire.model_files import read_model, write_model
 
     if out.exists() or out.suffix != ".safetensors":
         raise InvalidInput(f"{out} must be a new file that ends in .safetensors: nothing was written.")
-    average = Averaging(rounds=len(models), decay=decay).of([read_model(path) for path in models])
+    average = averaged(Averaging(rounds=len(models), decay=decay), [read_model(path) for path in models])
     write_model(out, average)
     say(f"Wrote {out}.")
     print_record(_summary(average), as_json)

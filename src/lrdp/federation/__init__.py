@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lrdp.federation.server.schemes import ExactRounds, SketchRounds
     from lrdp.federation.server.strategy import VerifiedAverage
     from lrdp.federation.server.terms import Terms, everybody
-    from lrdp.federation.wire.model_averages import Averaging
+    from lrdp.federation.wire.averaging import Averaging
     from lrdp.federation.wire.orders import Order
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Averaging": "wire.model_averages",
+    "Averaging": "wire.averaging",
     "BufferedAverage": "server.buffered",
     "CommonRules": "local.consortium",
     "Consortium": "local.consortium",

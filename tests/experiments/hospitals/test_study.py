@@ -18,7 +18,7 @@ from lrdp.accounting import (
 )
 from lrdp.errors import InvalidInput
 from lrdp.experiments.hospitals import training
-from lrdp.experiments.hospitals.machine import Job, MachineWay, attempt
+from lrdp.experiments.hospitals.machine import MachineJob, MachineWay, attempt
 from lrdp.experiments.study import CellStore, Results, conduct
 
 
@@ -124,7 +124,9 @@ def job(tmp_path, library, **changes):
     np.save(tmp_path / "x.npy", chance.normal(size=(60, 20)).astype(np.float32))
     np.save(tmp_path / "y.npy", chance.integers(0, 2, 60))
     given = {"hidden": (1024, 1024), "batch_size": 40, "steps": 2, "limit": 0, **changes}
-    return Job(way=MachineWay(library=library), inputs=str(tmp_path / "x.npy"), labels=str(tmp_path / "y.npy"), **given)
+    return MachineJob(
+        way=MachineWay(library=library), inputs=str(tmp_path / "x.npy"), labels=str(tmp_path / "y.npy"), **given
+    )
 
 
 def test_what_ends_for_another_reason_than_memory_is_no_evidence(tmp_path):

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from integrity.parties import Federation, conclude, federation, identity, play_out, stage
+from lrdp import files
 from lrdp.errors import InvalidInput
-from lrdp.federation.client import standing
-from lrdp.federation.client.standing import _SAVED, _SAVED_V1, LeftSession, Saved, Standing
+from lrdp.federation.client.standing import LeftSession, Standing
+from lrdp.federation.client.state_file import _SAVED, _SAVED_V1, Saved
 from lrdp.federation.wire.questions import Hello, to_frame
 from lrdp.integrity import states
 from lrdp.integrity.session import ProofMethod, Session
@@ -111,7 +112,7 @@ def test_a_state_is_whole_until_the_next_one_is(tmp_path: Path, monkeypatch: pyt
         here = Standing(tmp_path) if last else entered(tmp_path)
         here.load(WHO)
         with monkeypatch.context() as dying:
-            dying.setattr(standing, "_replace", killed)
+            dying.setattr(files, "replace", killed)
             with pytest.raises(KeyboardInterrupt):
                 here.save(state)
         assert last is None or same(Standing(tmp_path).load(WHO), last)

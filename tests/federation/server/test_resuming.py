@@ -26,7 +26,7 @@ from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.saved_state import STATE_FILE, read_state
-from lrdp.federation.wire.model_averages import Averaging
+from lrdp.federation.wire.averaging import Averaging
 from lrdp.federation.wire.model_files import read_model
 from lrdp.integrity import Session
 

@@ -16,7 +16,7 @@ from federation.worlds import World, world
 from lrdp.cli import app
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
 from lrdp.federation import Averaging
-from lrdp.federation.wire.model_averages import AveragedModel, read_kept
+from lrdp.federation.wire.model_averages import AveragedModel, averaged, read_kept
 from lrdp.federation.wire.model_files import KeptModel, read_model, write_model
 from lrdp.integrity import MODEL, model_hash
 
@@ -146,7 +146,7 @@ def test_what_is_not_the_average_it_says_is_refused(place: World, tmp_path: Path
 
 def test_a_subset_of_the_models_under_the_same_words_is_refused(place: World, tmp_path: Path) -> None:
     """The right places of verified models, and the average of only two of them."""
-    two = Averaging(rounds=2, decay=DECAY).of([read_model(path) for path in models(place)])
+    two = averaged(Averaging(rounds=2, decay=DECAY), [read_model(path) for path in models(place)])
     whole = read_kept(average(place))
     path = tmp_path / "lie.safetensors"
     lie = AveragedModel(
@@ -187,7 +187,7 @@ def test_only_models_of_one_history_in_its_order_are_averaged(place, rounds, ses
     kept = read_model(models(place)[0])
     given = [of_round(kept, number, session) for number, session in zip(rounds, sessions, strict=True)]
     with pytest.raises(InvalidInput, match=sentence):
-        Averaging(rounds=5).of(given)
+        averaged(Averaging(rounds=5), given)
 
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"rounds": 10_001}, {"rounds": 2, "decay": 0.0}, {"rounds": True}])

@@ -48,7 +48,7 @@ class MachineWay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class MachineJob:
     """Train a network on the records of a file for some steps, within ``limit`` bytes, or without a limit if 0."""
 
     way: MachineWay
@@ -60,7 +60,7 @@ class Job:
     limit: int
 
 
-def attempt(job: Job) -> dict[str, Any]:
+def attempt(job: MachineJob) -> dict[str, Any]:
     """Whether it ran, and what it took; raises InvalidInput where it ended for another reason than memory."""
     words = [sys.executable, "-m", __name__]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -83,7 +83,7 @@ def attempt(job: Job) -> dict[str, Any]:
 
 def _main() -> None:
     given = json.loads(sys.stdin.read())
-    job = Job(**{**given, "way": MachineWay(**given["way"]), "hidden": tuple(given["hidden"])})
+    job = MachineJob(**{**given, "way": MachineWay(**given["way"]), "hidden": tuple(given["hidden"])})
     if job.limit:
         import resource
 
@@ -91,7 +91,7 @@ def _main() -> None:
     sys.stdout.write(json.dumps(_measured(job)) + "\n")
 
 
-def _measured(job: Job) -> dict[str, Any]:
+def _measured(job: MachineJob) -> dict[str, Any]:
     import warnings
 
     import numpy as np
@@ -122,7 +122,7 @@ def _most_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _ours(job: Job, model: Any, records: tuple[Any, Any]) -> None:
+def _ours(job: MachineJob, model: Any, records: tuple[Any, Any]) -> None:
     from lrdp.accounting import FixedSizeGaussian
     from lrdp.training import (
         CrossEntropy,
@@ -146,7 +146,7 @@ def _ours(job: Job, model: Any, records: tuple[Any, Any]) -> None:
     unaccounted_private_update(step, job.steps, task)
 
 
-def _opacus(job: Job, model: Any, records: tuple[Any, Any]) -> None:
+def _opacus(job: MachineJob, model: Any, records: tuple[Any, Any]) -> None:
     from contextlib import nullcontext
 
     import torch
@@ -180,7 +180,7 @@ def _opacus(job: Job, model: Any, records: tuple[Any, Any]) -> None:
                     return
 
 
-_LIBRARIES: Final[Mapping[str, Callable[[Job, Any, tuple[Any, Any]], None]]] = {"lrdp": _ours, "opacus": _opacus}
+_LIBRARIES: Final[Mapping[str, Callable[[MachineJob, Any, tuple[Any, Any]], None]]] = {"lrdp": _ours, "opacus": _opacus}
 
 
 if __name__ == "__main__":

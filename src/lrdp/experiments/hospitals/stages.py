@@ -13,7 +13,7 @@ import numpy as np
 from lrdp import files
 from lrdp.experiments.hospitals import plan as plans
 from lrdp.experiments.hospitals.drawing import drawn
-from lrdp.experiments.hospitals.machine import Job, MachineWay, attempt
+from lrdp.experiments.hospitals.machine import MachineJob, MachineWay, attempt
 from lrdp.experiments.hospitals.plan import HospitalsPlan
 from lrdp.experiments.hospitals.settings import read
 from lrdp.experiments.hospitals.table import rows
@@ -74,7 +74,7 @@ def _machine(cell: Cell, places: Places) -> Mapping[str, Any]:
             with files.creating(path, files.OWNER_ONLY) as file:
                 np.save(file, values)
         return attempt(
-            Job(
+            MachineJob(
                 way=MachineWay(**cell["way"]),
                 inputs=str(inputs),
                 labels=str(labels),

@@ -15,11 +15,10 @@ import numpy as np
 from lrdp.errors import InvalidInput
 from lrdp.federation.client.catching_up import Behind
 from lrdp.federation.client.home import ClientHome
-from lrdp.federation.client.paying import Payer
+from lrdp.federation.client.paying import Job, Payer
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.wire.layout import raw, unpack_values
 from lrdp.federation.wire.masked import MOST_RELAYED_BYTES, Pledged, Pledging, Reveal, Revealed, require_relayable
-from lrdp.federation.wire.orders import Order
 from lrdp.integrity import (
     NONCE_SIZE,
     ExactClient,
@@ -30,7 +29,7 @@ from lrdp.integrity import (
     Wire,
     client,
 )
-from lrdp.ledger import Ledger, Policy, Scheme
+from lrdp.ledger import Policy, Scheme
 
 
 def most_vectors(policy: Policy) -> int:
@@ -58,24 +57,25 @@ class Masking:
     standing: Standing
     payer: Payer
 
-    def pledged(
-        self, ledger: Ledger, ready: client.Ready, asked: Pledging, order: Order, registries: Sequence[bytes]
-    ) -> Pledged:
+    def pledged(self, job: Job, asked: Pledging) -> Pledged:
         """*Validate → charge → sample → clip → noise → mask → commit*; what leaves is the commitment.
 
         Asked again in the same attempt, a client answers the same: its masks are used once.
         """
-        wire = Wire(ready.position)
-        begun = _begun(ready, wire.read_train(asked.invitation), asked.keys)
-        committed = self._bound_to(begun.train)
+        position = job.ready.position
+        wire = Wire(position)
+        train = wire.read_train(asked.invitation)
+        committed = self._bound_to(train)
         if committed is None:
-            reply = self.payer.trained(ledger, order, ready, registries).reply
-            values = unpack_values(reply.body, ready.position.session.parameters.point)
+            job = job.numbered(self.standing)
+            begun = _begun(job.ready, train, asked.keys)
+            reply = self.payer.trained(job).reply
+            values = unpack_values(reply.body, position.session.parameters.point)
             committed = client.commit(begun, values, os.urandom(NONCE_SIZE), update=reply.charge)
             self.standing.save(committed)  # before the commitment leaves
-        kept = ledger.reply_of(committed.update)
-        head = ledger.head().encode() if kept is None else kept.head
-        return Pledged(trained_from=ready.position.round, head=head, pledge=wire.pledge(committed.pledge))
+        kept = job.ledger.reply_of(committed.update)
+        head = job.ledger.head().encode() if kept is None else kept.head
+        return Pledged(trained_from=position.round, head=head, pledge=wire.pledge(committed.pledge))
 
     def _bound_to(self, train: Train) -> client.Committed | None:
         state = self.standing.load(self.home.identity())

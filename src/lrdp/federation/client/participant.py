@@ -19,7 +19,7 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.lineage import NotAMember
 from lrdp.federation.client.local_task import Workbench
 from lrdp.federation.client.masking import Masking, mask_key, most_vectors, require_clear
-from lrdp.federation.client.paying import Made, MakeUpdate, Payer, unseen
+from lrdp.federation.client.paying import Job, Made, MakeUpdate, Payer, unseen
 from lrdp.federation.client.pins import allowed_repeats
 from lrdp.federation.client.standing import LeftSession, Standing
 from lrdp.federation.wire.disputing import Deposed, Dispute
@@ -167,21 +167,16 @@ class Participant:
     # ---------------------------------------------------------------------------------------------- five kinds of work
     def contribute(self, asked: Contribute, accept: bytes) -> Contributed:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
-        ready, registries = self._follower.up_to_date(asked.since)
-        require_clear(ready)
-        order = self._order(ready, asked)
-        train = Wire(ready.position).read_train(asked.invitation)
-        with self._books(asked.since) as ledger:
-            begun = client.begin(ready := self._numbered(ledger, ready), train)
-            return self._committed(ledger, begun, self._payer.trained(ledger, order, ready, registries), accept)
+        with self._job(asked) as ordered:
+            require_clear(ordered.ready)
+            job = ordered.numbered(self._standing)
+            begun = client.begin(job.ready, Wire(job.ready.position).read_train(asked.invitation))
+            return self._committed(job.ledger, begun, self._payer.trained(job), accept)
 
     def pledging(self, asked: Pledging, accept: bytes) -> Pledged:
         """The same where updates are masked: *… → noise → mask → commit*, and the commitment alone leaves."""
-        ready, registries = self._follower.up_to_date(asked.since)
-        order = self._order(ready, asked)
-        with self._books(asked.since) as ledger:
-            ready = self._numbered(ledger, ready)
-            return replace(self._masking.pledged(ledger, ready, asked, order, registries), accept=accept)
+        with self._job(asked) as job:
+            return replace(self._masking.pledged(job, asked), accept=accept)
 
     def reveal(self, asked: Reveal, _accept: bytes) -> Revealed:
         """*Send*, once everybody is bound: what leaves is masked for those who are, and for nobody else."""
@@ -189,12 +184,9 @@ class Participant:
 
     def train_ahead(self, asked: TrainAhead, accept: bytes) -> TrainedAhead:
         """The same without the last two steps: the update waits for a round that it can be part of."""
-        ready, registries = self._follower.up_to_date(asked.since)
-        order = self._order(ready, asked)
-        with self._books(asked.since) as ledger:
-            ready = self._numbered(ledger, ready)
-            waiting = unseen(ledger, ready, *self._standing.waiting())
-            made = waiting or self._payer.trained(ledger, order, ready, registries)
+        with self._job(asked) as ordered:
+            job = ordered.numbered(self._standing)
+            made = unseen(job, *self._standing.waiting()) or self._payer.trained(job)
         self._standing.wait_with(made.reply.charge, made.trained_from)
         return TrainedAhead(trained_from=made.trained_from, head=made.reply.head, accept=accept)
 
@@ -208,22 +200,26 @@ class Participant:
 
     def count(self, asked: Count, accept: bytes) -> Counted:
         """A noised and charged count, in the same order."""
-        ready, registries = self._follower.up_to_date(asked.since)
-        order = self._order(ready, asked)
-        with self._books(asked.since) as ledger:
-            reply = self._payer.counted(ledger, order, ready, registries)
-            ledger.sent(reply)
+        with self._job(asked) as job:
+            reply = self._payer.counted(job)
+            job.ledger.sent(reply)
         return Counted(share=reply.body, head=reply.head, accept=accept)
 
     def can_you(self, asked: CanYou, accept: bytes) -> Able | AbleToMask:
         """Yes, or the very refusal that the order would meet; nothing is charged, and no record is looked at."""
+        with self._job(asked) as job:
+            self._standing.ask_about(job.ready.position.round, asked.order)
+            self._payer.afford(job)
+            key = mask_key(job.ready)
+        return AbleToMask(key=key, accept=accept) if key else Able(accept=accept)
+
+    @contextmanager
+    def _job(self, asked: Contribute | Pledging | TrainAhead | Count | CanYou) -> Iterator[Job]:
+        """*Validate*: where the client stands, and what its server ordered for there."""
         ready, registries = self._follower.up_to_date(asked.since)
         order = self._order(ready, asked)
-        self._standing.ask_about(ready.position.round, asked.order)
         with self._books(asked.since) as ledger:
-            self._payer.afford(ledger, order, ready, registries)
-        key = mask_key(ready)
-        return AbleToMask(key=key, accept=accept) if key else Able(accept=accept)
+            yield Job(ledger, order, ready, registries)
 
     def _order(self, ready: client.Ready, asked: Contribute | Pledging | TrainAhead | Count | CanYou) -> Order:
         """What the server orders, under its signature for this round; a count counts, and other work does not."""
@@ -241,17 +237,6 @@ class Participant:
                 with suppress(InvalidInput):
                     ledger.witness(Head.decode(head))
             yield ledger
-
-    def _numbered(self, ledger: Ledger, ready: client.Ready) -> client.Ready:
-        """As the books number updates: those restored from a backup, or new ones, begin again at a lower number.
-
-        Kept before anything is charged, so that what is made then counts as new, whatever happens in between.
-        """
-        stands = ready.stands.renumbered(ledger.books.seq)
-        if stands is not ready.stands:
-            ready = replace(ready, stands=stands)
-            self._standing.save(ready)
-        return ready
 
     def _waiting(self, ledger: Ledger) -> Made:
         charge, trained_from = self._standing.waiting()

@@ -11,7 +11,8 @@ from typing import Final
 from lrdp import files
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.federation.server.chronicle import Concluded, Rotation
-from lrdp.federation.server.model_shelf import NOTHING_MORE, Keeping, ModelShelf
+from lrdp.federation.server.keeping import NOTHING_MORE, Keeping
+from lrdp.federation.server.model_shelf import ModelShelf
 from lrdp.federation.server.round_report import RoundReport
 from lrdp.federation.server.saved_state import SavedState, write_state
 from lrdp.federation.wire.case_files import write_case

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
+from lrdp.federation.server.keeping import NOTHING_MORE, Keeping
 from lrdp.federation.wire.layout import Layout
-from lrdp.federation.wire.model_averages import AveragedModel, Averaging
+from lrdp.federation.wire.model_averages import AveragedModel, averaged
 from lrdp.federation.wire.model_files import KeptModel, model_name, read_model, write_model
 from lrdp.integrity import Model, Position, Session
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keeping:
-    """What is kept besides the last and the best: with ``every`` 10, say, those of rounds 10, 20 and so on.
-
-    With ``average``, the models that it is made of, and the average itself once a run ends.
-    """
-
-    every: int | None = None
-    average: Averaging | None = None
-
-
-NOTHING_MORE: Final = Keeping()
 
 
 class ModelShelf:
@@ -72,6 +57,6 @@ class ModelShelf:
         if self.keeping.average is None or last < 1:
             return None
         there = [number for number in self._averaged(last) if self.path(number).exists()]
-        average = self.keeping.average.of([self.take(number) for number in there])
+        average = averaged(self.keeping.average, [self.take(number) for number in there])
         write_model(self._folder / f"average-{self._name[:16]}-{last:05}.safetensors", average)
         return average

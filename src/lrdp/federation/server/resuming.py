@@ -12,7 +12,8 @@ from lrdp.errors import InvalidInput
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.chronicle import Chronicle, retold
 from lrdp.federation.server.coordinator import Coordinator
-from lrdp.federation.server.model_shelf import Keeping, ModelShelf
+from lrdp.federation.server.keeping import Keeping
+from lrdp.federation.server.model_shelf import ModelShelf
 from lrdp.federation.server.saved_state import STATE_FILE, SavedState, read_state
 from lrdp.federation.server.schemes import SCHEMES
 from lrdp.federation.server.terms import Terms

@@ -17,9 +17,9 @@ from typing import Any, Final, TypedDict
 from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.chronicle import Place
-from lrdp.federation.server.model_shelf import Keeping
+from lrdp.federation.server.keeping import Keeping
 from lrdp.federation.server.repetitions import ShownSum
-from lrdp.federation.wire.model_averages import Averaging
+from lrdp.federation.wire.averaging import Averaging
 
 STATE_FILE: Final = "session.state"
 _LABEL: Final = "lrdp server state/v1"

@@ -14,10 +14,10 @@ from lrdp import limits
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.archive import Archive
 from lrdp.federation.server.coordinator import Coordinator
-from lrdp.federation.server.model_shelf import Keeping
+from lrdp.federation.server.keeping import Keeping
 from lrdp.federation.server.schemes import Conduct, RoundScheme, SketchRounds
+from lrdp.federation.wire.averaging import Averaging
 from lrdp.federation.wire.layout import Layout
-from lrdp.federation.wire.model_averages import Averaging
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Hello
 from lrdp.federation.wire.signing import run_identifier, sign_session

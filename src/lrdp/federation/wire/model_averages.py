@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from lrdp import limits
 from lrdp.errors import InvalidInput, NotVerified
+from lrdp.federation.wire.averaging import Averaging
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_files import (
     AnyModel,
@@ -30,58 +30,30 @@ from lrdp.federation.wire.model_files import (
 from lrdp.integrity import MODEL, Model, Verdict, model_hash
 from lrdp.version import __version__
 
-_MOST_ROUNDS: Final = 10_000
 _PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9a-f]{64}):([0-9a-f]{64})")
 _DECAY: Final = "decay"  # a word that only an average has in its metadata
 
 
-@dataclass(frozen=True, kw_only=True)
-class Averaging:
-    """The last ``rounds`` models, of which each weighs ``decay`` times as much as the one after it; 1: all alike.
+def averaged(rule: Averaging, models: Sequence[KeptModel]) -> AveragedModel:
+    """The average of models of one session in the order of their rounds; of more than the rule's, the last ones.
 
-    >>> Averaging(rounds=3, decay=0.5).weights(3)
-    [0.14285714285714285, 0.2857142857142857, 0.5714285714285714]
+    Raises:
+        InvalidInput: where they are of several sessions, out of order, or the first model, which no round led to.
     """
-
-    rounds: int
-    decay: float = 1.0
-
-    def __post_init__(self) -> None:
-        rounds = limits.whole("rounds", self.rounds, 1, "an average is of at least one model")
-        if rounds > _MOST_ROUNDS:
-            raise InvalidInput(f"rounds must be at most {_MOST_ROUNDS}, got {rounds}: that many models would be kept.")
-        why = "older models weigh no more than newer ones"
-        limits.keep(self, rounds=rounds, decay=limits.between("decay", self.decay, 1e-6, 1.0, why))
-
-    def weights(self, count: int) -> list[float]:
-        """For ``count`` models, the oldest first; they add up to one."""
-        # by products alone, which every machine rounds alike: powers are not
-        found = [1.0]
-        for _ in range(count - 1):
-            found.append(found[-1] * self.decay)
-        whole = sum(found)
-        return [weight / whole for weight in reversed(found)]
-
-    def of(self, models: Sequence[KeptModel]) -> AveragedModel:
-        """The average of models of one session in the order of their rounds; of more than ``rounds``, the last ones.
-
-        Raises:
-            InvalidInput: where they are of several sessions, out of order, or the first model, which no round led to.
-        """
-        chosen = models[-self.rounds :]
-        _check_history(chosen)
-        total = np.zeros(chosen[0].layout.size, np.float64)
-        for weight, model in zip(self.weights(len(chosen)), chosen, strict=True):
-            total += weight * model.vector.astype(np.float64)
-        vector = total.astype(MODEL)
-        return AveragedModel(
-            session=chosen[0].session,
-            decay=self.decay,
-            places=tuple(place for model in chosen for place in model.places),
-            digest=model_hash(vector).hex(),
-            layout=chosen[0].layout,
-            vector=vector,
-        )
+    chosen = models[-rule.rounds :]
+    _check_history(chosen)
+    total = np.zeros(chosen[0].layout.size, np.float64)
+    for weight, model in zip(rule.weights(len(chosen)), chosen, strict=True):
+        total += weight * model.vector.astype(np.float64)
+    vector = total.astype(MODEL)
+    return AveragedModel(
+        session=chosen[0].session,
+        decay=rule.decay,
+        places=tuple(place for model in chosen for place in model.places),
+        digest=model_hash(vector).hex(),
+        layout=chosen[0].layout,
+        vector=vector,
+    )
 
 
 def _check_history(models: Sequence[KeptModel]) -> None:
@@ -128,7 +100,7 @@ class AveragedModel:
         """
         try:
             parts = [read_model(folder / model_name(self.session, place.round)) for place in self.places]
-            again = Averaging(rounds=len(parts), decay=self.decay).of(parts)
+            again = averaged(Averaging(rounds=len(parts), decay=self.decay), parts)
         except InvalidInput as problem:
             raise NotVerified(f"the average cannot be made again: {problem}", Verdict.MODEL_MISMATCH) from None
         if (again.session, again.places, again.digest) != (self.session, self.places, self.digest):
