@@ -212,8 +212,10 @@ def test_a_sum_that_was_published_is_not_forgotten_with_the_server(tmp_path: Pat
 
 def test_whoever_comes_back_late_to_a_sum_that_was_shown_is_waited_for_and_nobody_pays_again(tmp_path: Path) -> None:
     """The server died before it knew that the sum had failed: it must not forget that it is worth waiting for."""
-    place = Watch().world(tmp_path)
+    watch = Watch()
+    place = watch.world(tmp_path)
     killed_once_its_sum_was_shown(place)
+    watch.leaver = 0  # it stays, once it is back
     late = threading.Timer(1.0, setattr, (place.grid.nodes[4], "present", True))
     late.start()
     place.run(2, patience=30.0, arrival=60.0)
