@@ -15,7 +15,7 @@ import pytest
 
 from lrdp.federation.wire.layout import pack_values
 from lrdp.federation.wire.masked import Pledged, Reveal, Revealed
-from lrdp.federation.wire.questions import Announcement, Contribute, HandIn
+from lrdp.federation.wire.questions import Announcement, Contribute, HandIn, read_message
 from lrdp.federation.wire.signing import sign_order
 from lrdp.integrity import FixedPoint, Publish, Train, new_identity, server, session_key
 from lrdp.integrity.commitments import commitment, pledge
@@ -180,3 +180,19 @@ def test_a_masked_update_that_left_is_masked_for_the_same_roster_alone(
     answer = stage.ask(asked)
     assert getattr(answer, "code", "") == code
     assert stage.account()[0] == 1
+
+
+def test_a_ledger_that_is_restored_within_an_attempt_does_not_make_masks_serve_twice(tmp_path: Path) -> None:
+    """Two updates under the same masks would show their difference."""
+    stage = masked_stage(tmp_path, 4)
+    ledger = stage.world.consortium.client(VICTIM).folder / "ledger.db"
+    before = ledger.read_bytes()
+    work = stage.pledge()[VICTIM]
+    bound = true_update(stage.world, VICTIM)
+    stage.reveal()
+    ledger.write_bytes(before)
+    first = next(each for each in map(read_message, stage.received) if isinstance(each, Pledged))
+    again = stage.ask(work)
+    assert isinstance(again, Pledged), again
+    assert again.pledge == first.pledge
+    assert np.array_equal(true_update(stage.world, VICTIM), bound)
