@@ -166,6 +166,7 @@ CLIENT = {
     "lineage": ["federation/test_hostile_rotation", "federation/test_rotation"],
     "local_task": ["federation/test_process_entry", "federation/test_idioms", "federation/test_data_set_sizes"],
     "masking": ["federation/test_masked_attacks", "federation/test_masked"],
+    "opened_books": ["federation/test_faults", "federation/server/test_heads", "federation/test_masked_attacks"],
     "participant": ["federation/test_hostile_server", "federation/test_replies", "federation/test_state_machine"],
     "paying": ["federation/test_rounds", "federation/test_replies", "training/test_research"],
     "requests": ["federation/test_hostile_server", "federation/test_rounds"],

@@ -174,6 +174,8 @@ def test_a_log_or_a_page_that_cannot_be_written_is_said_before_anything_is_opene
     ledger.write_bytes(b"SQLite format 3")
     with pytest.raises(InvalidInput, match="of another kind, and is not overwritten"), shown(None, ledger):
         pass
+    with pytest.raises(InvalidInput, match="not a guard's log"):
+        log_to(False, ledger)
     assert ledger.read_bytes() == b"SQLite format 3"
     with pytest.raises(InvalidInput, match="loopback address alone"), shown("0.0.0.0:9464", None):
         pass

@@ -57,6 +57,13 @@ def test_the_guards_task_stands_in_the_policy_and_the_folder_is_its_owners(tmp_p
     client.run("init", *folder(client), "--policy-only", "--task", "digits_task:task")
     assert read_policy(client.home.policy).task == "digits_task:task"
     assert client.home.folder.stat().st_mode & 0o777 == 0o700
+    said = client.run("init", *folder(client), "--policy-only", "--task", "other:task")
+    assert 'module = "other:task"' in said, "a policy is kept, and says so"
+    assert read_policy(client.home.policy).task == "digits_task:task"
+    injected = 'm:n"\n[execution]\nmicro_batch = 1\n# "'
+    other = Client(tmp_path / "other")
+    assert "package.module:name" in other.run("init", *folder(other), "--task", injected, code=2)
+    assert not other.home.folder.exists()
 
 
 @pytest.mark.parametrize("name", ["Hospital A", "hospital/a", ".a", "ä", "a" * 64, ""])

@@ -151,11 +151,10 @@ def test_a_policy_that_allows_less_counts_before_and_after_a_message_records_it(
         assert (shown["epsilon"], shown["policy_epsilon"]) == (budget, allowed)  # type: ignore[index]
         assert allowed - used - 1e-9 < shown["left"] <= allowed - used  # type: ignore[index]
         assert shown["rounds_left"] < opened["budget"]["rounds_left"]  # type: ignore[index]
-        assert f"; the policy allows {allowed} of the {budget}" in client.run("ledger", "show", *folder(client))
+        for words in (("ledger", "show"), ("statement",)):
+            said = " ".join(client.run(*words, *folder(client)).split())
+            assert f"; the policy allows {allowed} of the {budget}" in said, words
         client.home.open().close()
-    assert f"; the policy allows {allowed} of the {budget}" in " ".join(
-        client.run("statement", *folder(client)).split()
-    )
 
 
 def test_a_backup_from_before_the_key_was_replaced_names_the_key_before(client: Client, tmp_path: Path) -> None:

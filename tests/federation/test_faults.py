@@ -12,10 +12,14 @@ from typer.testing import CliRunner
 
 from federation.client.test_standing import WHO, entered, same, states_of_rounds
 from federation.server.test_confirming import Start, buffered, come_back, in_step, left_after_its_tag
+from federation.server.test_resuming import killed_once_its_sum_was_shown
 from federation.worlds import TRAINING, World, hospitals, initial, world
 from integrity.parties import federation
 from lrdp import files
 from lrdp.cli import app
+from lrdp.errors import LedgerRolledBack
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.opened_books import opened_books
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.saved_state import read_state
 from lrdp.federation.wire.flower import from_message
@@ -53,6 +57,29 @@ def test_a_restored_ledger_pays_for_no_round_that_it_then_refuses(tmp_path: Path
     more(10)
     assert [report.declined for report in place.reports[-3:]] == [{}] * 3
     assert len(place.books("hospital-1").charges.states) - before == 3, "each of them was paid for once"
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_whoever_lost_what_it_showed_holds_up_no_round(tmp_path: Path, adopted: bool) -> None:
+    """The sum that it was part of can never be proved: the others make the round, and it takes part in the next."""
+    place, monday = long_world(tmp_path, 4), tmp_path / "monday.db"
+    folder = place.consortium.client("hospital-1").folder
+    commanded("ledger", "backup", monday, "--folder", folder)
+    killed_once_its_sum_was_shown(place)
+    place.grid.nodes[4].present = True
+    (folder / "ledger.db").unlink()
+    commanded("ledger", "restore", monday, "--folder", folder)
+    if adopted:
+        with pytest.raises(LedgerRolledBack), opened_books(ClientHome(folder=folder), Standing(folder / "session")):
+            pytest.fail("a ledger that forgot a charge was opened")
+        commanded("ledger", "adopt-head", "--folder", folder)
+    place.run(4, patience=0.0)
+    assert [report.verified for report in place.reports] == [False, True, True, True]
+    assert [report.declined.get("hospital-1") for report in place.reports] == (
+        ["update-spent", None, None, None] if adopted else ["ledger", None, "ledger", "ledger"]
+    )
+    assert ("hospital-1" in place.reports[-1].participants) is adopted
+    assert place.audit().failure is None
 
 
 @pytest.mark.parametrize("start", [in_step, buffered])

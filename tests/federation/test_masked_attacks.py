@@ -15,13 +15,14 @@ import pytest
 
 from lrdp.federation.wire.layout import pack_values
 from lrdp.federation.wire.masked import Pledged, Reveal, Revealed
-from lrdp.federation.wire.questions import Announcement, Contribute, HandIn, read_message
+from lrdp.federation.wire.questions import Announcement, Contribute, Decline, HandIn
 from lrdp.federation.wire.signing import sign_order
 from lrdp.integrity import FixedPoint, Publish, Train, new_identity, server, session_key
 from lrdp.integrity.commitments import commitment, pledge
 
 from .hostile import VICTIM
 from .masked import ORDER, MaskedStage, masked_stage, true_update
+from .test_faults import commanded
 
 Lie = Callable[[MaskedStage, Publish], Publish]
 
@@ -182,17 +183,48 @@ def test_a_masked_update_that_left_is_masked_for_the_same_roster_alone(
     assert stage.account()[0] == 1
 
 
-def test_a_ledger_that_is_restored_within_an_attempt_does_not_make_masks_serve_twice(tmp_path: Path) -> None:
-    """Two updates under the same masks would show their difference."""
-    stage = masked_stage(tmp_path, 4)
-    ledger = stage.world.consortium.client(VICTIM).folder / "ledger.db"
-    before = ledger.read_bytes()
-    work = stage.pledge()[VICTIM]
-    bound = true_update(stage.world, VICTIM)
+def restored(stage: MaskedStage, before: bytes) -> None:
+    (stage.world.consortium.client(VICTIM).folder / "ledger.db").write_bytes(before)
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_no_masked_update_leaves_that_a_restored_ledger_does_not_hold(tmp_path: Path, adopted: bool) -> None:
+    """Nobody else knows that it was charged: the answer was lost, and with it the head."""
+    stage = masked_stage(tmp_path, 3)
+    folder = stage.world.consortium.client(VICTIM).folder
+    before = (folder / "ledger.db").read_bytes()
+    invited = stage.invite()
+    for name, work in invited.items():
+        pledged = stage.ask(work, name)
+        assert isinstance(pledged, Pledged), pledged
+        stage.coordinator.take(pledged)
+    asked = stage.asking()
+    restored(stage, before)
+    assert getattr(stage.ask(asked), "code", "") == "ledger"
+    if adopted:
+        commanded("ledger", "adopt-head", "--folder", folder)
+        assert stage.account()[1], "what was lost is charged"
+    answer = stage.ask(asked)
+    assert isinstance(answer, Decline)
+    assert answer.code == ("behind" if adopted else "ledger")
+    assert isinstance(stage.ask(invited[VICTIM]), Decline)
+
+
+def test_one_roster_is_not_shown_two_updates_of_a_client_whose_ledger_was_restored(tmp_path: Path) -> None:
+    """The others show theirs again, so the difference of the two sums would be that of two updates of one hospital."""
+    stage = masked_stage(tmp_path, 3)
+    folder = stage.world.consortium.client(VICTIM).folder
+    before = (folder / "ledger.db").read_bytes()
+    stage.pledge()
     stage.reveal()
-    ledger.write_bytes(before)
-    first = next(each for each in map(read_message, stage.received) if isinstance(each, Pledged))
-    again = stage.ask(work)
-    assert isinstance(again, Pledged), again
-    assert again.pledge == first.pledge
-    assert np.array_equal(true_update(stage.world, VICTIM), bound)
+    stage.coordinator.give_up()
+    restored(stage, before)
+    idle = stage.coordinator._idle
+    stage.coordinator._state, train = server.open_round(idle, stage.names)
+    keys = stage.coordinator.keys.of(stage.names)
+    work = replace(stage.invite_as(stage.names, ORDER.encode(), train)[VICTIM], keys=keys)
+    assert getattr(stage.ask(work), "code", "") == "ledger", "without a head from the server"
+    commanded("ledger", "adopt-head", "--folder", folder)
+    charged = stage.account()
+    assert getattr(stage.ask(work), "code", "") == "update-spent"
+    assert stage.account() == charged, "before it was paid for"

@@ -126,6 +126,13 @@ def test_a_disk_with_no_room_for_a_journal_takes_no_charge(used: World, monkeypa
         assert ledger.books.charges.history == {STEP: 117}
 
 
+def test_a_reply_that_no_database_takes_is_no_damage(used: World) -> None:
+    with used.open() as ledger:
+        with pytest.raises(LedgerUnwritable, match=r"a reply of this size does not fit.* Nothing was spent"):
+            ledger.charge(request(9), room=10**9)
+        assert ledger.books.charges.history == {STEP: 117}
+
+
 def test_room_is_made_once_and_used_again_round_after_round(world: World) -> None:
     sizes = []
     with world.create() as ledger:

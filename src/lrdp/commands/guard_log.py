@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -92,12 +93,22 @@ def log_to(as_json: bool, path: Path | None) -> None:
 
 def _own_file(path: Path) -> logging.Handler:
     try:
+        _require_log(path)
         handler = _OwnFile(path, encoding="utf-8")
     except OSError as problem:
         raise InvalidInput(f"the log {path} cannot be written: {problem.strerror}; nothing was opened.") from None
     handler.place = str(path)
     handler.addFilter(lambda record: record.name == GUARD_LOG.name and not record.exc_info)
     return handler
+
+
+def _require_log(path: Path) -> None:
+    """A slip of the hand appends to no ledger and no key: each line of a log begins with its day, or is an object."""
+    if path.is_file():
+        with files.opened(path) as file:
+            first = file.read(1)
+        if first not in (b"", b"2", b"{"):
+            raise OSError(errno.EINVAL, "what is there is not a guard's log")
 
 
 class _Forgiving(logging.Handler):

@@ -117,6 +117,8 @@ def init(
             say("These lines would pin what you named:")
             for line in peers_lines(peers).splitlines():
                 say(line)
+        if task and task != read_policy(home.policy).task:
+            say(f'And this table would name the task: [task], with the line module = "{task}".')
     else:
         training = Training(
             dataset_size=dataset_size,

@@ -55,7 +55,7 @@ def show(path: LedgerPath = None, folder: Folder = Path(), as_json: AsJson = Fal
     Example: lrdp ledger show --folder hospital-0
     """
     home = Home(folder=folder)
-    summary = summarize(verify_export(path or home.ledger).books, _policy_now(home) if path is None else None)
+    summary = _summary(home, path, verify_export(path or home.ledger))
     print_record(_figures(summary) if as_json else _in_short(summary), as_json)
 
 
@@ -214,7 +214,8 @@ def statement(
     """
     home = Home(folder=folder)
     verified = verify_export(path or home.ledger)
-    made = Statement(summary=summarize(verified.books), head=verified.head or _own_head(home, path, verified))
+    head = verified.head or _own_head(home, path, verified)
+    made = Statement(summary=_summary(home, path, verified), head=head)
     if html is not None:
         replace(html, statement_pages.html(made).encode())
         say(f"Wrote {html}.")
@@ -241,11 +242,13 @@ def _figures(summary: Summary) -> dict[str, Any]:
     return figures
 
 
-def _policy_now(home: Home) -> Policy | None:
-    """The policy's file, which counts from the next message on; one that cannot be read is for others to report."""
-    with suppress(LrdpError):
-        return read_policy(home.policy)
-    return None
+def _summary(home: Home, path: Path | None, verified: VerifiedBooks) -> Summary:
+    """The figures; those of the folder's own ledger follow its policy's file, which counts from the next message on."""
+    now: Policy | None = None
+    if path is None:
+        with suppress(LrdpError):  # a policy that cannot be read is for another command to report
+            now = read_policy(home.policy)
+    return summarize(verified.books, now)
 
 
 def _in_short(summary: Summary) -> dict[str, Any]:

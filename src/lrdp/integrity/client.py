@@ -111,6 +111,7 @@ def begin(ready: Ready, train: Train) -> Begun:
     """M1: train only on the history and model that were verified here."""
     name, position = ready.identity.name, ready.position
     require(checks.TRAIN, checks.Invitation(name=name, position=position, attempt=ready.attempt, train=train))
+    ready.stands.require_open(train.invited)
     return Begun(ready=ready, train=train)
 
 

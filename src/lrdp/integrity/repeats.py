@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from lrdp.codec import NAME, NUMBER, Format, many, packed
 from lrdp.errors import InvalidInput
@@ -36,6 +36,9 @@ def smaller_roster(now: Roster, before: Roster) -> bool:
     (True, False)
     """
     return set(now) <= set(before)
+
+
+_GONE: Final = 0  # no number of an update: these count from 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +81,18 @@ class Stands(Encoded):
         fresh = Shown(update=update, roster=roster)
         return kept if fresh in self.shown else replace(kept, shown=(*self.shown, fresh))
 
-    def renumbered(self, last: int) -> Stands:
-        """What stands for books that end at ``last``: those restored from a backup, or new ones, hold no later update.
+    def in_other_books(self, last: int) -> Stands:
+        """What stands once updates are numbered by other books, which end at ``last``: restored from a backup, or new.
 
-        They number the next ones from there on, and these are others than those that had the numbers before.
+        All that they hold counts as spent. What was shown is gone, and its number may soon be another's; the rosters
+        remain, and see no second update.
         """
-        return self if last >= self.revealed else replace(self, spent=min(self.spent, last), revealed=last)
+        return Stands(spent=last, revealed=last, shown=tuple(replace(one, update=_GONE) for one in self.shown))
+
+    def require_open(self, invited: Roster) -> None:
+        """Refuse a roster that was shown an update which is gone: whatever is made for it could not be shown."""
+        if any(one.update == _GONE and one.roster == invited for one in self.shown):
+            raise rejection(Verdict.UPDATE_SPENT, "this roster was shown an update that the ledger has lost since")
 
     def next_round(self) -> Stands:
         """What was revealed is spent with its round, verified or not."""

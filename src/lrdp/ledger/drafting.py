@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from dataclasses import dataclass
 from functools import lru_cache
@@ -143,7 +144,7 @@ class PolicyDraft:
             # Whole: rounded to either side it would afford other rounds than were promised.
             noise=repr(step.noise_multiplier),
             peers=peers_lines(self.peers),
-            task=f'[task]\nmodule = "{self.task}"' if self.task else _NO_TASK,
+            task=f"[task]\nmodule = {json.dumps(self.task)}" if self.task else _NO_TASK,
         )
 
     def _execution(self) -> str:

@@ -258,6 +258,11 @@ class Ledger:
         """Whether everything up to a point was charged here: it is in this chain, or was adopted."""
         return self._store.digest_at(point.seq) == point.digest or point.digest in books.known_points
 
+    def continues(self, head: Head) -> bool:
+        """Whether a head is in this very chain: these are the books that signed it, with all that they held then."""
+        with self._journal.now():
+            return self._store.digest_at(head.seq) == head.digest
+
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Every entry's line and hash."""
         return self._store.entries()

@@ -19,6 +19,7 @@ _UNWRITABLE: Final = {
     sqlite3.SQLITE_IOERR: "the disk cannot be written",
     sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened",
     sqlite3.SQLITE_PERM: "the file may not be written",
+    sqlite3.SQLITE_TOOBIG: "a reply of this size does not fit into one",
 }
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from lrdp.errors import InvalidInput
 from lrdp.federation.client.catching_up import Behind
 from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.opened_books import opened_books
 from lrdp.federation.client.paying import Job, Payer
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.wire.layout import raw, unpack_values
@@ -67,7 +67,6 @@ class Masking:
         train = wire.read_train(asked.invitation)
         committed = self._bound_to(train)
         if committed is None:
-            job = job.numbered(self.standing)
             begun = _begun(job.ready, train, asked.keys)
             reply = self.payer.trained(job).reply
             values = unpack_values(reply.body, position.session.parameters.point)
@@ -83,13 +82,13 @@ class Masking:
 
     def revealed(self, asked: Reveal, repeats: Repeats) -> Revealed:
         """*Send*, once everybody invited is bound; the list that it is masked for is on disk before it leaves."""
-        state = self.standing.load(self.home.identity())
-        if not isinstance(state, client.Committed) or not isinstance(state.begun.ready.scheme, ExactClient):
-            raise Behind("this client has committed to no masked update that could be sent.")
-        wire = Wire(state.begun.ready.position)
-        committed, update = client.reveal(state, [wire.read_pledge(data) for data in asked.pledges], repeats)
-        self.standing.save(committed)
-        with closing(self.home.ledger()) as ledger:
+        with opened_books(self.home, self.standing) as ledger:
+            state = self.standing.load(self.home.identity())
+            if not isinstance(state, client.Committed) or not isinstance(state.begun.ready.scheme, ExactClient):
+                raise Behind("this client has committed to no masked update that could be sent.")
+            wire = Wire(state.begun.ready.position)
+            committed, update = client.reveal(state, [wire.read_pledge(data) for data in asked.pledges], repeats)
+            self.standing.save(committed)
             kept = ledger.reply_of(committed.update)
             if kept is not None:
                 ledger.sent(kept)

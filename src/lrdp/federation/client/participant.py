@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.lineage import NotAMember
 from lrdp.federation.client.local_task import Workbench
 from lrdp.federation.client.masking import Masking, mask_key, most_vectors, require_clear
+from lrdp.federation.client.opened_books import opened_books
 from lrdp.federation.client.paying import Job, Made, MakeUpdate, Payer, unseen
 from lrdp.federation.client.pins import allowed_repeats
 from lrdp.federation.client.standing import LeftSession, Standing
@@ -55,7 +56,7 @@ from lrdp.federation.wire.questions import (
 )
 from lrdp.federation.wire.signing import check_order_signed
 from lrdp.integrity import NONCE_SIZE, RoundReceipt, Wire, client, depose
-from lrdp.ledger import Head, Ledger
+from lrdp.ledger import Ledger
 from lrdp.screen import visible
 from lrdp.training import private_update
 
@@ -167,9 +168,8 @@ class Participant:
     # ---------------------------------------------------------------------------------------------- five kinds of work
     def contribute(self, asked: Contribute, accept: bytes) -> Contributed:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
-        with self._job(asked) as ordered:
-            require_clear(ordered.ready)
-            job = ordered.numbered(self._standing)
+        with self._job(asked) as job:
+            require_clear(job.ready)
             begun = client.begin(job.ready, Wire(job.ready.position).read_train(asked.invitation))
             return self._committed(job.ledger, begun, self._payer.trained(job), accept)
 
@@ -184,18 +184,17 @@ class Participant:
 
     def train_ahead(self, asked: TrainAhead, accept: bytes) -> TrainedAhead:
         """The same without the last two steps: the update waits for a round that it can be part of."""
-        with self._job(asked) as ordered:
-            job = ordered.numbered(self._standing)
+        with self._job(asked) as job:
             made = unseen(job, *self._standing.waiting()) or self._payer.trained(job)
         self._standing.wait_with(made.reply.charge, made.trained_from)
         return TrainedAhead(trained_from=made.trained_from, head=made.reply.head, accept=accept)
 
     def hand_in(self, asked: HandIn, accept: bytes) -> Contributed:
         """The last two steps: *commit → send*."""
-        ready, _ = self._follower.up_to_date(asked.since)
-        require_clear(ready)
-        begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
         with self._books(asked.since) as ledger:
+            ready, _ = self._follower.up_to_date(asked.since)
+            require_clear(ready)
+            begun = client.begin(ready, Wire(ready.position).read_train(asked.invitation))
             return self._committed(ledger, begun, self._waiting(ledger), accept)
 
     def count(self, asked: Count, accept: bytes) -> Counted:
@@ -216,10 +215,9 @@ class Participant:
     @contextmanager
     def _job(self, asked: Contribute | Pledging | TrainAhead | Count | CanYou) -> Iterator[Job]:
         """*Validate*: where the client stands, and what its server ordered for there."""
-        ready, registries = self._follower.up_to_date(asked.since)
-        order = self._order(ready, asked)
         with self._books(asked.since) as ledger:
-            yield Job(ledger, order, ready, registries)
+            ready, registries = self._follower.up_to_date(asked.since)
+            yield Job(ledger, self._order(ready, asked), ready, registries)
 
     def _order(self, ready: client.Ready, asked: Contribute | Pledging | TrainAhead | Count | CanYou) -> Order:
         """What the server orders, under its signature for this round; a count counts, and other work does not."""
@@ -229,14 +227,8 @@ class Participant:
             raise InvalidInput("an order with metrics is for a count, and for nothing else: nothing was spent.")
         return order
 
-    @contextmanager
-    def _books(self, since: CatchUp) -> Iterator[Ledger]:
-        """The ledger, once it has seen the heads handed back; a head that it signed and does not contain stops all."""
-        with closing(self._home.ledger()) as ledger:
-            for head in since.heads:
-                with suppress(InvalidInput):
-                    ledger.witness(Head.decode(head))
-            yield ledger
+    def _books(self, since: CatchUp) -> AbstractContextManager[Ledger]:
+        return opened_books(self._home, self._standing, since.heads)
 
     def _waiting(self, ledger: Ledger) -> Made:
         charge, trained_from = self._standing.waiting()

@@ -10,7 +10,6 @@ from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.kept_moments import KeptMoments
 from lrdp.federation.client.local_task import Workbench
 from lrdp.federation.client.requests import requested
-from lrdp.federation.client.standing import Standing
 from lrdp.federation.wire.layout import pack_values, packed_size
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.shares import pack_share
@@ -37,10 +36,6 @@ class Job:
     def request(self, policy: Policy) -> Request:
         """What the ledger decides on."""
         return requested(self.order, policy, self.ready.position, self.ready.model, self.registries)
-
-    def numbered(self, standing: Standing) -> Job:
-        """The same for work that makes an update: where the client stands, as these books number updates."""
-        return replace(self, ready=standing.numbered(self.ready, self.ledger.books.seq))
 
 
 @dataclass(frozen=True)

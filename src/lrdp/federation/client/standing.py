@@ -17,17 +17,18 @@ from typing import Final, NamedTuple
 from lrdp import files
 from lrdp.codec import NUMBER, PACKED, RAW, Format, many, pack, packed
 from lrdp.errors import InvalidInput, LrdpError, PolicyRefused
+from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.client.state_file import MOST_BYTES, StateFile, content
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Hello, read_message
-from lrdp.integrity import HASH_SIZE, ClientState, Identity, Session, client
+from lrdp.integrity import HASH_SIZE, ClientState, Identity, Session
 from lrdp.ledger import Refusal
 
 _MOST_LEFT: Final = 1 << 30  # thirty-three million sessions
 _LEFT: Final = pack(b"left/v1")
 MOST_ORDERS_PER_ROUND: Final = 4
 """An honest server asks about one order, and about another for each renewal."""
-_OUTLASTING: Final = ("lock", "left", "registries", "disputed.txt")
+_OUTLASTING: Final = ("lock", "left", "registries", "head", "disputed.txt")
 """What does not end with a session."""
 
 
@@ -189,16 +190,23 @@ class Standing:
         """Replace the saved state in one step."""
         self._state.save(state)
 
-    def numbered(self, ready: client.Ready, last: int) -> client.Ready:
-        """As books that end at ``last`` number updates: restored from a backup, or new, they begin again lower down.
+    def head(self) -> str:
+        """The last head of the ledger that is known here; empty where none is."""
+        return content(self._folder / "head").decode("ascii", errors="replace")
 
-        Kept before anything is charged, so that what is made then counts as new, whatever happens in between.
-        """
-        stands = ready.stands.renumbered(last)
-        if stands is not ready.stands:
-            ready = replace(ready, stands=stands)
-            self.save(ready)
-        return ready
+    def keep_head(self, head: str) -> None:
+        """Remember it, beyond the session too."""
+        if head != self.head():
+            _replace(self._folder / "head", head.encode("ascii"))
+
+    def turn_to_other_books(self, identity: Identity, last: int) -> None:
+        """From now on updates are numbered by books that end at ``last``; to none made before is the client bound."""
+        state = self.load(identity)
+        if state is not None:
+            ready = last_verified(state)
+            self.save(replace(ready, stands=ready.stands.in_other_books(last)))
+        if any(self.waiting()):
+            self.wait_with(0, 0)
 
 
 def _session_of(proposed: bytes) -> bytes:

@@ -217,6 +217,10 @@ class Coordinator:
         roster = tuple(sorted(pledge.name for pledge in gathering.pledges))
         return self.repetitions.allow(roster, gathering.train.invited)
 
+    def bury(self, lost: Collection[str]) -> None:
+        """Those who were asked for an update again, and have lost it."""
+        self.repetitions.bury(self.state(Gathering).train.invited, lost)
+
     def gather(self, gathering: Gathering) -> None:
         """The round that is open, with more pledges or updates."""
         self._state = gathering

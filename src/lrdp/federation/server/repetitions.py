@@ -70,6 +70,12 @@ class Repetitions:
         self._failures[roster] += 1
         self._silent[roster] = set(silent)
 
+    def bury(self, roster: Roster, lost: Iterable[str]) -> None:
+        """These do not show their updates again, for good: the sum over ``roster``, if one is out, is never proved."""
+        if self.published(roster):
+            self._failures[roster] = MOST_FAILURES
+            self._silent[roster] = set(lost)
+
     def published(self, roster: Roster) -> bool:
         """Whether its sum is out."""
         return roster in self._renewals

@@ -52,8 +52,11 @@ def settled(coordinator: Coordinator, courier: Courier, report: RoundReport) -> 
     """Publish and gather tags; what cannot be proved is given up, and may be tried again from the same model."""
     if coordinator.scheme.masks:
         report = _all_bound(coordinator, courier, report)
-    if len(report.participants) < coordinator.least and UPDATE_SPENT in report.declined.values():
-        coordinator.repetitions.renew()  # somebody has lost its place, and would decline the same order for good
+    lost = [name for name, code in report.declined.items() if code == UPDATE_SPENT]
+    if lost:  # its place or its ledger's last entries, so it would decline the same order for good
+        coordinator.bury(lost)
+        if len(report.participants) < coordinator.least:
+            coordinator.repetitions.renew()
     problem, liars = _unfit(coordinator, report), set[str]()
     if not problem and coordinator.scheme.masks:
         problem = revealed(coordinator, courier)

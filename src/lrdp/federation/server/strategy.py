@@ -188,8 +188,12 @@ class VerifiedAverage(Strategy):
         """Who takes part in the round; nobody, if too few can and nothing suggests that more will."""
         began = time.monotonic()
         while True:
-            names, self._declined = self._run.asking.roster(self._wait_for_clients(began), self._run.order)
-            if names or not set(self._declined.values()).intersection(NOT_NOW):
+            chosen = self._wait_for_clients(began)
+            names, self._declined = self._run.asking.roster(chosen, self._run.order)
+            if names:
+                return names
+            if not set(self._declined.values()).intersection(NOT_NOW):
+                self.coordinator.repetitions.bury(tuple(sorted(chosen)), self._declined)
                 return names
             if time.monotonic() - began > self._terms.arrival:
                 said = ", ".join(f"{name} ({code})" for name, code in sorted(self._declined.items()))
