@@ -98,6 +98,7 @@ ELSEWHERE: Mapping[str, str] = {
     "codec.formats.Format.read": "a part of Format.decode",
     "commands.integrity.read_lines": "files.lines, each within a limit; here beneath history.audit_history",
     "commands.integrity.read_pin": "64 digits on the command line",
+    "federation.client.opened_books.opened_books": "Standing.head, then Head.decode",
     "federation.client.state_file.StateFile.load": "behind Standing.load, which is tried",
     "federation.client.kept_moments.KeptMoments.load": "its own file; federation/client/test_kept_moments",
     "federation.local.onnx_files.ModelInput.read": "a word on the command line",
