@@ -1,6 +1,7 @@
 """`lrdp check`, as a command on its own."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -152,6 +153,11 @@ own = LocalTask(model=scalar, dataset=wide, loss=mine)
 outputs = LocalTask(model=net, dataset=dicts, loss=lambda outputs, targets: (outputs - targets) ** 2)
 def made(): return LocalTask(model=net(), dataset=dicts, loss=F.cross_entropy)
 labelled = LocalTask(model=net, dataset=Read(lambda n: {"img": torch.ones(4), "diagnosis": 1}), loss=F.cross_entropy)
+holes = Read(lambda n: {"img": torch.full((4,), float("nan") if n else 1.0), "label": 1})
+missing = LocalTask(model=net, dataset=holes, loss=F.cross_entropy)
+from_one = LocalTask(
+    model=net, dataset=Read(lambda n: {"img": torch.ones(4), "label": 1 + n % 3 * 90}), loss=F.cross_entropy
+)
 """
 
 
@@ -178,9 +184,17 @@ def test_what_flower_s_users_write_works_and_is_told_in_sentences(tried, name, s
     assert "Trains privately as it is" in shown
     for sentence in (*sentences, "A server starts from the 2 trained parameters", "rows at a time"):
         assert sentence in shown
-    assert "only the number and the form of yours were looked at. Nothing was charged." in shown
+    assert "the loss of the first few were looked at. Nothing was charged." in shown
     read = {int(line) for line in (tmp_path / "read.txt").read_text().split()}
-    assert read == set(range(9)), "the first few, for their form"
+    assert read == set(range(32)), "the first few of 40"
+    assert "no finite loss" not in shown
+
+
+@pytest.mark.parametrize("name", ["missing", "from_one"])
+def test_records_that_would_add_nothing_are_told_to_their_owner_before_they_cost(tried, name):
+    shown = " ".join(tried(name).stdout.split())
+    assert re.search(r"Beware: \d+ of the first \d+ records have no finite loss with the first model", shown), shown
+    assert "no finite loss" in json.loads(tried(name, "--json").stdout)["records"]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class _Verdict:
     tried: Trial | None = None
     refused: str = ""
     understood: tuple[str, ...] = ()
+    without_loss: str = ""
 
     @property
     def trainable(self) -> bool:
@@ -54,7 +55,8 @@ def check(
 
     A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, without a federation:
     its gradients are compared with torch's, memory is planned, and a step that nobody pays for runs on made-up records
-    beside plain SGD. Of the data only the number and the form of records are looked at. Nothing is charged.
+    beside plain SGD. Of the data the number and the form of records are looked at, and whether the first few have a
+    finite loss. Nothing is charged.
 
     Example: lrdp check --task package.module:task --data records.csv --set seed=1
     """
@@ -66,7 +68,8 @@ def check(
         layers = [asdict(layer) for layer in found.report.layers]
         tried = None if found.tried is None else asdict(found.tried)
         verdict = {"trainable": found.trainable, "refused": found.refused or None, "task": tried}
-        print_json({**verdict, "understood": found.understood, "headroom": found.report.headroom, "layers": layers})
+        read = {"understood": found.understood, "records": found.without_loss or None}
+        print_json({**verdict, **read, "headroom": found.report.headroom, "layers": layers})
     else:
         screen().print(_table(found))
         for line in _sentences(found):
@@ -77,7 +80,7 @@ def check(
 
 def _verdict(name: str, settings: dict[str, Any], rows: int, most_rows: int | None) -> _Verdict:
     from lrdp.federation.client.local_task import LocalTask, prepare_process
-    from lrdp.training import Task, loading, trial, understood
+    from lrdp.training import Task, loading, trial, understood, unread_records, without_loss
     from lrdp.training import check as inspect
 
     named = loading.load(name, Task, LocalTask)
@@ -90,13 +93,14 @@ def _verdict(name: str, settings: dict[str, Any], rows: int, most_rows: int | No
     if not report.trainable:
         return _Verdict(report)
     try:
-        return _Verdict(report, trial(task, rows), understood=understood(task))
+        odd = without_loss(unread_records(task.dataset, task.loss), task.model)
+        return _Verdict(report, trial(task, rows), understood=understood(task), without_loss=odd)
     except LrdpError as problem:
         return _Verdict(report, refused=str(problem))
 
 
 def _local(named: LocalTask, settings: dict[str, Any], most_rows: int | None) -> Task:
-    """The task as a client has it; only the form of its records will be looked at."""
+    """The task as a client has it."""
     from lrdp.training import Task
 
     if (named.units is None) is not (most_rows is None):
@@ -162,5 +166,7 @@ def _sentences(found: _Verdict) -> list[str]:
         f"{AtMost(tried.memory.peak_bytes / _MIB):.1f} MiB besides the "
         f"{AtMost(tried.memory.baseline_bytes / _MIB):.0f} MiB that the process has.",
         *found.understood,
-        "The step ran on made-up records: only the number and the form of yours were looked at. Nothing was charged.",
+        *([f"Beware: {found.without_loss}"] if found.without_loss else []),
+        "The step ran on made-up records: of yours the number, the form and the loss of the first few were looked at. "
+        "Nothing was charged.",
     ]

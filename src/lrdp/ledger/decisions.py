@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lrdp.accounting import Budget, FilterAnswer, Mechanism
+from lrdp.accounting import Budget, Filter, FilterAnswer, Mechanism
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, LrdpError, PolicyRefused, Unsupported
 from lrdp.figures import AtMost
 from lrdp.ledger.books import Books
@@ -179,21 +179,29 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
                 f"{policy_note(books.budget, policy.budget.total)}"
             ),
         )
-    share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
-    if share.epsilon >= total.epsilon:
+    share = share_of(request.payer, books, policy)
+    if share is None:
         return Decision(after=after)
-    own = replace(books.filter(share), rule=books.rule.for_shares(), history=books.charges.history_of(request.payer))
-    _, quota = own.charge(request.mechanism, request.steps)
-    if not (quota.admitted and quota.guaranteed.epsilon <= share.epsilon):
+    _, quota = share.charge(request.mechanism, request.steps)
+    if not (quota.admitted and quota.guaranteed.epsilon <= share.budget.epsilon):
         return Decision(
             refusal=Refusal.RUN_QUOTA,
             sentence=_free(
                 f"{request.steps} steps do not fit the share of {_whose(request)}: "
-                f"ε={AtMost(quota.guaranteed.epsilon):.4f} of {share.epsilon} is spent "
-                f"({policy.where('budget.per_run_epsilon')})"
+                f"ε={AtMost(quota.guaranteed.epsilon):.4f} of {share.budget.epsilon} would be spent, as shares are "
+                f"counted ({policy.where('budget.per_run_epsilon')})"
             ),
         )
     return Decision(after=after)
+
+
+def share_of(payer: str, books: Books, policy: Policy) -> Filter | None:
+    """What one payer may spend of the budget, and has spent; None where its share is the whole."""
+    total = tighter(books.budget, policy.budget.total)
+    share = Budget(epsilon=policy.budget.per_run.epsilon, delta=total.delta)
+    if share.epsilon >= total.epsilon:
+        return None
+    return replace(books.filter(share), rule=books.rule.for_shares(), history=books.charges.history_of(payer))
 
 
 def _whose(request: Request) -> str:

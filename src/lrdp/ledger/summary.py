@@ -24,12 +24,13 @@ from lrdp.accounting import (
 from lrdp.figures import AtLeast, left
 from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
-from lrdp.ledger.decisions import policy_note, tighter
+from lrdp.ledger.decisions import policy_note, share_of, tighter
 from lrdp.ledger.events import Closed, Raised, Reserved
 from lrdp.ledger.opening import rounds_within
 from lrdp.ledger.policy import Clipped, Policy
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
+from lrdp.ledger.request import payer_of
 from lrdp.version import __version__
 
 
@@ -160,12 +161,14 @@ def _policy(books: Books) -> Policy:
 
 
 def rounds_left(books: Books, policy: Policy) -> int:
-    """Rounds like the last one that the filter would still admit; before the first, rounds of the costliest kind."""
+    """Rounds like the last one, of the same server, that would still be admitted; before it, of the costliest kind."""
     if books.suspended is not None or books.closed is not None:
         return 0
     last, rule = books.charges.newest, policy.mechanism
     step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
-    return rounds_within(books.filter(tighter(books.budget, policy.budget.total)), step, steps)
+    whole = books.filter(tighter(books.budget, policy.budget.total))
+    share = share_of(payer_of(last.run), books, policy) if last else None
+    return min(rounds_within(one, step, steps) for one in (whole, share) if one is not None)
 
 
 def _elsewhere(accountant: Accountant, history: History, delta: float) -> tuple[PrivacySpent, ...]:

@@ -60,7 +60,7 @@ It pays, and only then is anything drawn:
 """
 
 from lrdp.training.checked import CheckedGradients
-from lrdp.training.checked_records import CheckedRecords, check_records
+from lrdp.training.checked_records import CheckedRecords, check_records, unread_records, without_loss
 from lrdp.training.clipping import AutomaticClipping, Clipping, FlatClipping
 from lrdp.training.constants import Execution, PublicConstants
 from lrdp.training.feature_moments import FeatureMoments, FeatureSum, Standardised, moments_task
@@ -161,4 +161,6 @@ __all__ = [
     "unaccounted_private_update",
     "understood",
     "uniform_subset",
+    "unread_records",
+    "without_loss",
 ]

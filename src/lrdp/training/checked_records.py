@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from lrdp.errors import InvalidInput
 from lrdp.training.losses import ExampleLoss, Loss
@@ -16,6 +17,7 @@ from lrdp.training.records import Dataset, RecordReader, blank_record, check_dat
 from lrdp.training.torch_losses import as_loss
 
 _ROWS_AT_ONCE = 128
+_TRIED = 32
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,37 @@ def unread_records(dataset: Dataset, loss: Loss) -> CheckedRecords:
     """The data set, of which only the form of the first few records was looked at."""
     check_dataset(dataset)
     return CheckedRecords(dataset, as_loss(loss), blank_record(dataset), {}, len(dataset))
+
+
+def without_loss(records: CheckedRecords, model: nn.Module) -> str:
+    """A sentence on how many of the first records have no finite loss, for their owner alone; empty where all have one.
+
+    They add nothing to an update, and it costs the same.
+
+    >>> from lrdp.training import TensorRecords
+    >>> records = TensorRecords(torch.tensor([[1.0], [float("nan")], [3.0]]), torch.rand(3, 1))
+    >>> without_loss(unread_records(records, nn.MSELoss()), nn.Linear(1, 1))[:50]
+    '1 of the first 3 records have no finite loss with '
+    """
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    reader = RecordReader(records.dataset, device, records.blank)
+    numbers = [number for number in range(min(len(records), _TRIED)) if number not in records.left_out]
+    with torch.no_grad(), torch.random.fork_rng():
+        count = sum(not _has_loss(reader, records.loss, model, number) for number in numbers)
+    if not count:
+        return ""
+    return (
+        f"{count} of the first {len(numbers)} records have no finite loss with the first model, so they would add "
+        f"nothing to an update, which costs the same: look for missing values, or for labels outside the model's "
+        f"classes."
+    )
+
+
+def _has_loss(reader: RecordReader, loss: ExampleLoss, model: nn.Module, number: int) -> bool:
+    try:
+        return bool(loss(model, reader.read(np.array([number]))).isfinite().all())
+    except Exception:  # noqa: BLE001 - whatever a record makes the data set, the model or the loss do
+        return False
 
 
 def _left_out(records: CheckedRecords, loss: ExampleLoss) -> dict[int, str]:

@@ -25,6 +25,7 @@ from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Decline, read_message, to_frame, word_of
 from lrdp.federation.wire.sockets import receive, send
 from lrdp.ledger import Policy
+from lrdp.training import without_loss
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a peer may take to hand in a message, and to fetch its answer: it is on this machine."""
@@ -71,6 +72,8 @@ def _rehearse(bench: Workbench, policy: Policy) -> None:
         bench.set_up(policy)
         bench.records.demand()
         bench.rehearse(policy)
+        if odd := without_loss(bench.records, bench.model):
+            _LOG.warning("%s", odd)
     except LrdpError:
         raise
     except Exception as problem:

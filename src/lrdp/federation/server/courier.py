@@ -76,6 +76,12 @@ class Courier:
                 _LOG.warning("node %d is not in the session: %s", node, visible(reason))
         return self._nodes.names(ids)
 
+    def strangers(self) -> str:
+        """What is to be said of nodes that are connected and that nobody knows; nothing where there are none."""
+        count = len(self._nodes.unknown(self._nodes.present(self._grid)))
+        waited = f"{self.clock.aside:.0f} s after a greeting"
+        return f"; {count} more nodes are connected that did not answer as a member within {waited}" if count else ""
+
     def _greetings(self, nodes: Iterable[int]) -> list[Message]:
         """Worth an answer for as long as a round may take: whoever is slow is welcome later."""
         return self._nodes.greetings(nodes, self._coordinator.hello, self.clock.seconds)

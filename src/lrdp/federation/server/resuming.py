@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Hello, read_message
 from lrdp.integrity import Idle, Session, load_identity, read_step, states
 
+_FLOWER_LOG: Final = logging.getLogger("flwr")
 IDENTITY_FILE: Final = "identity.pem"
 
 
@@ -35,7 +37,14 @@ def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
     if arrays is None and state is None:
         raise InvalidInput(f"{terms.folder} holds no {STATE_FILE} to go on from: start with the first model's arrays.")
     if state is None or (arrays is not None and state.progress.over):
+        if state is not None:
+            _FLOWER_LOG.info(
+                "The session in %s made all of its rounds (its model is that of round %d), so this is a new one, from "
+                "the first model. VerifiedAverage.resume(folder) goes on with the old one.",
+                *(terms.folder, state.round),
+            )
         return terms.open(arrays or ArrayRecord())
+    _FLOWER_LOG.info("Going on with the session in %s after round %d.", terms.folder, state.round)
     hello = _hello(state, terms.folder)
     layout = Layout.decode(hello.layout)
     if arrays is not None and Layout.of_arrays({name: array.numpy() for name, array in arrays.items()}) != layout:

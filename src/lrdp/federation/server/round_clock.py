@@ -12,6 +12,7 @@ ROUND_SECONDS: Final = 3600.0
 """How long a round may take, unless ``timeout`` says otherwise: half of it is for training."""
 _LEAST_SECONDS: Final = 1.0
 """An answer that is there is taken, however late it is."""
+_TO_START: Final = 60.0
 
 
 class RoundClock:
@@ -20,7 +21,8 @@ class RoundClock:
     Each exchange of it may take half of what is left, so that somebody who is silent in one leaves time for the next:
     a round that was paid for is given up by those who are silent in it, never for a lack of time to ask them. Even
     then nothing is lost, for the same updates are shown again. Questions outside a round cost nobody anything, and each
-    is waited for an eighth of the time.
+    is waited for an eighth of the time, or for a minute if that is more and no more than half of it: a process that has
+    to start first has that much to do.
 
     >>> clock = RoundClock(3600, now=lambda: 0.0)
     >>> clock.aside, clock.begin(), clock.share()
@@ -44,7 +46,7 @@ class RoundClock:
     @property
     def aside(self) -> float:
         """How long a question outside the rounds is waited for."""
-        return max(_LEAST_SECONDS, self.seconds / 8)
+        return max(_LEAST_SECONDS, self.seconds / 8, min(_TO_START, self.seconds / 2))
 
     def after(self, seconds: float) -> float:
         """A moment to come."""

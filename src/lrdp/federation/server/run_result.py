@@ -97,7 +97,10 @@ def _best(coordinator: Coordinator, result: RunResult) -> Path | None:
         _FLOWER_LOG.info("The best model by evaluate_fn is that of round %d: %s", best, path)
         return path
     if result.evaluate_metrics_serverapp:
-        _FLOWER_LOG.warning("No best model was kept: evaluate_fn gave no accuracy and no loss. Name a Terms(score=…).")
+        _FLOWER_LOG.warning(
+            "No best model was kept: evaluate_fn gave no accuracy and no loss. Terms(score=…) takes a function of its "
+            "metrics, the higher the better, as in score=lambda found: -found['mse']."
+        )
     return None
 
 

@@ -170,10 +170,13 @@ class VerifiedAverage(Strategy):
         _put(result.train_metrics_clientapp, number, metrics)
         counts = self.configure_evaluate(number, result.arrays, none, grid)
         _put(result.evaluate_metrics_clientapp, number, self.aggregate_evaluate(number, exchanged(counts)))
-        judged = judge(number, result.arrays, verified=self._report.verified)
-        _put(result.evaluate_metrics_serverapp, number, judged)
-        seconds, public = round(time.monotonic() - began, 3), public_metrics(judged)
-        told(self.coordinator, self._observers, replace(self._report, seconds=seconds, metrics=public))
+        judged = None
+        try:
+            judged = judge(number, result.arrays, verified=self._report.verified)
+            _put(result.evaluate_metrics_serverapp, number, judged)
+        finally:  # the attempt was made, whatever an evaluation comes to
+            seconds, public = round(time.monotonic() - began, 3), public_metrics(judged)
+            told(self.coordinator, self._observers, replace(self._report, seconds=seconds, metrics=public))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -221,8 +224,8 @@ class VerifiedAverage(Strategy):
                 raise RunEnded(
                     (len(names) >= coordinator.least and lacking(coordinator.chronicle))
                     or f"{len(names)} connected clients have budget left, a round needs {coordinator.least}, and no "
-                    f"more came in {self._terms.arrival} seconds: start more SuperNodes, or give those that are "
-                    f"connected more budget, and start again."
+                    f"more came in {self._terms.arrival} seconds{courier.strangers()}: start more SuperNodes, or give "
+                    f"those that are connected more budget, and start again."
                 )
             time.sleep(_POLL_SECONDS)
 

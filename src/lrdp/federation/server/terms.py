@@ -118,6 +118,11 @@ class Terms:
             limits.whole("keep_every", self.keep_every, 1, "a model is kept each time that many rounds are over")
         if self.average is not None:
             limits.made_by("average", self.average, Averaging)
+        if not callable(self.score):
+            raise InvalidInput(
+                f"score must be a function of evaluate_fn's metrics, the higher the better, got {self.score!r}: as in "
+                f"score=lambda found: -found['mse']."
+            )
 
     @property
     def conduct(self) -> Conduct:
