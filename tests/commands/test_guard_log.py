@@ -176,6 +176,9 @@ def test_a_log_or_a_page_that_cannot_be_written_is_said_before_anything_is_opene
         pass
     with pytest.raises(InvalidInput, match="not a guard's log"):
         log_to(False, ledger)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="a pipe without a reader"):
+        log_to(False, tmp_path / "pipe")
     assert ledger.read_bytes() == b"SQLite format 3"
     with pytest.raises(InvalidInput, match="loopback address alone"), shown("0.0.0.0:9464", None):
         pass

@@ -134,3 +134,14 @@ def test_what_is_recommended_is_quieter_than_fixed_size(tmp_path: Path) -> None:
         noise.append(read_policy(client.home.policy).mechanism.costliest.noise_on_mean)
     assert noise == sorted(noise)
     assert noise[0] < 0.9 * noise[2]
+
+
+def test_more_rows_of_a_unit_than_an_epsilon_is_worked_out_for_open_nothing(tmp_path: Path) -> None:
+    client = Client(tmp_path / "home")
+    said = client.run("init", *folder(client), "--rows-per-unit", "1000000000", code=2)
+    assert "max_rows_per_unit must be at most 1048576, got 1000000000" in said
+    assert not client.home.folder.exists()
+
+
+def test_a_budget_that_is_open_is_called_so(client: Client) -> None:
+    assert "the budget is open already" in client.run("init", *folder(client), code=2)

@@ -279,3 +279,13 @@ def test_any_bytes_are_a_typed_error(tmp_path, content):
     path = tmp_path / "receipts"
     path.write_bytes(content)
     failed(run("verify", path, "--unpinned"), NotVerified, "MALFORMED")
+
+
+def test_nobody_is_called_removed_before_the_file_says_so(tmp_path):
+    consortium, path = tmp_path / "consortium.pem", tmp_path / "registry.json"
+    run("keys", "new", "consortium", "--out", consortium)
+    run("registry", "new", path, "--key", consortium)
+    run("registry", "add", path, *(member_card(tmp_path, name) for name in "abcd"))
+    result = run("registry", "remove", path, "a", "nobody")
+    failed(result, InvalidInput, "no member 'nobody', its members are a, b, c, d: nothing was written")
+    assert "Removed" not in result.stderr

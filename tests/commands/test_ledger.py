@@ -193,3 +193,16 @@ def test_the_statement_is_text_json_and_html(client: Client, tmp_path: Path) -> 
 @pytest.mark.parametrize("words", [["ledger", "show"], ["ledger", "verify"], ["statement"]])
 def test_without_a_ledger_a_sentence_says_so(tmp_path: Path, words: list[str]) -> None:
     assert "cannot be read" in Client(tmp_path).run(*words, "--folder", str(tmp_path), code=2)
+
+
+def test_the_rounds_that_are_left_are_those_of_the_servers_share(tmp_path: Path) -> None:
+    """A budget that was raised, and a share that was not: every request would be refused as run-quota."""
+    client = Client(tmp_path)
+    client.run("init", *folder(client), "--rounds", "5", "--local-steps", "2", "--accountant", "rdp")
+    client.train(1)
+    before = client.json("ledger", "show", *folder(client))
+    used = before["guaranteed"]["epsilon"]  # type: ignore[index]
+    text = client.home.policy.read_text()
+    client.home.policy.write_text(re.sub(r"(?m)^per_run_epsilon = .*", f"per_run_epsilon = {used!r}", text))
+    shown = client.json("ledger", "show", *folder(client))["budget"]
+    assert (before["budget"]["rounds_left"] > 0, shown["rounds_left"]) == (True, 0)  # type: ignore[index]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save_file
 from typer.testing import CliRunner
 
 from federation.rotations import rotate
@@ -22,7 +22,7 @@ from integrity.test_depositions import framed
 from lrdp.cli import app
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
 from lrdp.federation.wire.case_files import write_case
-from lrdp.federation.wire.model_files import read_model
+from lrdp.federation.wire.model_files import metadata, read_model
 from lrdp.integrity import model_hash
 
 
@@ -148,6 +148,11 @@ REFUSED: dict[str, tuple[Callable[[Path], tuple[object, ...]], str]] = {
     "no onnx": (lambda folder: ("show", folder / "bytes.onnx"), "is not an ONNX file"),
     "no input": (lambda folder: _onnx(folder, "x4"), "--input must be the form"),
     "another input": (lambda folder: _onnx(folder, "7"), "cannot be exported to ONNX with inputs of"),
+    "a huge input": (lambda folder: _onnx(folder, "1000000000000"), "cannot be exported to ONNX with inputs of"),
+    "a type without zeros": (lambda folder: _onnx(folder, "quint8:37"), "cannot be exported to ONNX with inputs of"),
+    "a long input": (lambda folder: _onnx(folder, "9" * 5000), "--input must be the form"),
+    "a round of many digits": (lambda folder: ("show", folder / "digits"), "does not say which round"),
+    "a session that is a path": (lambda folder: ("show", folder / "path"), "does not say which round"),
     "another model": (lambda folder: _onnx(folder, "4", "torch.nn:Identity"), "not the file's"),
     "both": (lambda folder: ("export", folder / "m.pt", "--model", folder, "--client", folder), "not both"),
     "no client": (lambda folder: ("export", folder / "m.pt", "--client", folder), "not the folder of a client"),
@@ -162,7 +167,11 @@ def test_what_cannot_be_read_or_written_is_said_in_one_sentence(place: World, tm
     (tmp_path / "bytes").write_bytes(b"\xff" * 100)
     (tmp_path / "bytes.onnx").write_bytes(b"\xff" * 100)
     save_file({"weight": torch.zeros(2)}, tmp_path / "bare")
-    (tmp_path / "good").write_bytes(last_model(place).read_bytes())
+    good = last_model(place).read_bytes()
+    (tmp_path / "good").write_bytes(good)
+    about = metadata(good)
+    save_file(load(good), tmp_path / "digits", {**about, "round": "9" * 5000})
+    save_file(load(good), tmp_path / "path", {**about, "session": "../../secrets"})
     words, sentence = REFUSED[case]
     with pytest.raises(LrdpError, match=sentence) as refused:
         called(*words(tmp_path))

@@ -266,3 +266,12 @@ def test_code_that_cannot_be_imported_says_so_in_a_sentence(run, tmp_path):
     problem = run("--task", "broken_task:task").exception
     assert isinstance(problem, InvalidInput)
     assert "ZeroDivisionError" in str(problem)
+
+
+def test_a_module_that_is_a_program_and_a_model_that_is_none_are_named(run, tmp_path):
+    (tmp_path / "program.py").write_text("import sys; sys.exit(7)", encoding="utf-8")
+    assert "program ends the program when it is imported (sys.exit(7))" in str(run("program:task").exception)
+    made = "from torch import nn\nfrom lrdp.federation import LocalTask\n"
+    made += "task = LocalTask(model=lambda: (nn.Linear(4, 2), 'tokens'), dataset=lambda s: [1], loss=nn.MSELoss())\n"
+    (tmp_path / "two_things.py").write_text(made, encoding="utf-8")
+    assert "must make a torch module alone, got tuple" in str(run("--task", "two_things:task").exception)

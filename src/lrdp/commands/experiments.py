@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,10 @@ def read_changes(given: list[str] | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for line in given or []:
         found = laid_over(found, read_toml(line, f"--set {line}"))
+    try:
+        json.dumps(found, allow_nan=False, default=str)
+    except ValueError:
+        raise InvalidInput("--set takes finite numbers: nan or inf is none, and nothing was run.") from None
     return found
 
 

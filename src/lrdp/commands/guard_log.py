@@ -104,6 +104,8 @@ def _own_file(path: Path) -> logging.Handler:
 
 def _require_log(path: Path) -> None:
     """A slip of the hand appends to no ledger and no key: each line of a log begins with its day, or is an object."""
+    if path.is_fifo():
+        raise OSError(errno.EINVAL, "a pipe without a reader would hold up the guard")
     if path.is_file():
         with files.opened(path) as file:
             first = file.read(1)

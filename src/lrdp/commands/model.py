@@ -127,7 +127,9 @@ def _to_onnx(kept: AnyModel, out: Path, task: str, inputs: list[str]) -> None:
 
     forms = [ModelInput.read(each) for each in inputs]
     named = loading.load(task, Task, LocalTask)
-    model = named.model if isinstance(named, Task) else named.model() if isinstance(named, LocalTask) else named
+    model = named.model if isinstance(named, Task) else named
+    if isinstance(named, LocalTask):
+        model = loading.made_by(named.model)
     write_onnx(out, kept, model, forms)
 
 

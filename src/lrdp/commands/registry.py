@@ -84,15 +84,16 @@ def registry_add(path: RegistryFile, cards: Cards, as_json: AsJson = False) -> N
     """
     current = _read_registry(path)
     members = dict(current.by_name)
-    for member in _held(cards):
+    held = _held(cards)
+    for member in held:
         if member.name in members and members[member.name] != member:
             raise InvalidInput(
                 f"{path} has other keys of {member.name}: nothing was written; if they are lost, `lrdp registry "
                 f"replace-key` puts these in their place."
             )
         members[member.name] = member
-        say(f"Added {member.name}.")
     _write_unsigned(path, current, members, as_json)
+    say(f"Added {', '.join(member.name for member in held)}.")
 
 
 @registry_app.command("replace-key")
@@ -105,11 +106,12 @@ def registry_replace_key(path: RegistryFile, cards: Cards, as_json: AsJson = Fal
     """
     current = _read_registry(path)
     members = dict(current.by_name)
-    for member in _held(cards):
-        _require_member(path, members, member.name)
+    held = _held(cards)
+    for member in held:
+        _require_member(path, current, member.name)
         members[member.name] = member
-        say(f"Replaced the keys of {member.name}.")
     _write_unsigned(path, current, members, as_json)
+    say(f"Replaced the keys of {', '.join(member.name for member in held)}.")
 
 
 @registry_app.command("remove")
@@ -123,12 +125,11 @@ def registry_remove(
     Example: lrdp registry remove next.json hospital-2
     """
     current = _read_registry(path)
-    members = dict(current.by_name)
     for name in names:
-        _require_member(path, members, name)
-        del members[name]
-        say(f"Removed {name}.")
-    _write_unsigned(path, current, members, as_json)
+        _require_member(path, current, name)
+    left = {name: member for name, member in current.by_name.items() if name not in names}
+    _write_unsigned(path, current, left, as_json)
+    say(f"Removed {', '.join(names)}.")
 
 
 @registry_app.command("sign")
@@ -235,9 +236,9 @@ def _held(cards: list[Path]) -> list[Member]:
     return members
 
 
-def _require_member(path: Path, members: Mapping[str, Member], name: str) -> None:
-    if name not in members:
-        known = ", ".join(sorted(members)) or "none"
+def _require_member(path: Path, current: Registry, name: str) -> None:
+    if name not in current.by_name:
+        known = ", ".join(sorted(current.by_name)) or "none"
         raise InvalidInput(f"{path} has no member {name!r}, its members are {known}: nothing was written.")
 
 

@@ -101,14 +101,14 @@ def _verdict(name: str, settings: dict[str, Any], rows: int, most_rows: int | No
 
 def _local(named: LocalTask, settings: dict[str, Any], most_rows: int | None) -> Task:
     """The task as a client has it."""
-    from lrdp.training import Task
+    from lrdp.training import Task, loading
 
     if (named.units is None) is not (most_rows is None):
         raise InvalidInput(
             "a task with units is checked with --rows-per-unit, the policy's max_rows_per_unit, and no other task is."
         )
     try:
-        model, grouped = named.model(), named.grouped(named.dataset(settings), most_rows or 1)
+        model, grouped = loading.made_by(named.model), named.grouped(named.dataset(settings), most_rows or 1)
     except LrdpError:
         raise
     except Exception as problem:

@@ -18,6 +18,8 @@ FEWEST_PARTICIPANTS: Final = 3
 """Of two, each could subtract itself from the sum."""
 _SERVER_KEY: Final = re.compile(r"[0-9a-f]{64}")
 
+_MOST_ROWS: Final = 1 << 20
+
 
 class Clipped(StrEnum):
     """What is drawn and clipped as one, and counted in the sizes that a policy states; it cannot change later."""
@@ -45,6 +47,11 @@ class Holder:
                     f"{name} must be a printable name of 1 to 200 characters, got {value!r}.", field=name
                 )
         rows = limits.whole("max_rows_per_unit", self.max_rows_per_unit, 1, "a unit without rows is not in the data")
+        if rows > _MOST_ROWS:
+            raise InvalidInput(
+                f"max_rows_per_unit must be at most {_MOST_ROWS}, got {rows}: no ε is worked out for more.",
+                field="max_rows_per_unit",
+            )
         limits.keep(self, max_rows_per_unit=rows, clipped=limits.made_by("clipped", self.clipped, Clipped))
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,28 @@ def load(name: str, *kinds: type) -> Any:
         raise
     except AttributeError as reason:
         raise InvalidInput(f"{name} is not there, or cannot be made: {reason}.") from None
+    except SystemExit as reason:
+        raise InvalidInput(
+            f"{module_name} ends the program when it is imported (sys.exit({reason.code!r})): put what it runs under "
+            f"if __name__ == '__main__'."
+        ) from None
     except Exception as reason:
         raise InvalidInput(f"{module_name} cannot be imported ({type(reason).__name__}: {reason}).") from reason
     finally:
         sys.path.pop(0)
+
+
+def made_by(make: Callable[[], Any]) -> nn.Module:
+    """The model that a task makes; whatever goes wrong, or is made instead, is said in a sentence."""
+    try:
+        made = make()
+    except LrdpError:
+        raise
+    except Exception as problem:
+        raise InvalidInput(f"the task's model cannot be made ({type(problem).__name__}: {problem}).") from problem
+    if not isinstance(made, nn.Module):
+        raise InvalidInput(f"the task's model must make a torch module alone, got {type(made).__name__}.")
+    return made
 
 
 def _made(named: Any, name: str, kinds: tuple[type, ...]) -> Any:

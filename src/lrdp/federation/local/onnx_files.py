@@ -28,6 +28,7 @@ from lrdp.federation.wire.model_files import AnyModel, layout_in, metadata_of, t
 
 _ROWS: Final = 3  # not 0, 1 or 2, which a graph may take for constants
 _MOST_BYTES: Final = 2**31 - 1
+_LONGEST_INPUT: Final = 80
 _FORM: Final = re.compile(r"(?:([a-z0-9]+):)?(\d+(?:x\d+)*)?")
 _NEEDED: Final = ("onnx", "onnxscript")
 
@@ -44,9 +45,9 @@ class ModelInput:
         """As on the command line."""
         found = _FORM.fullmatch(text)
         kind = getattr(torch, found[1] or "float32", None) if found else None
-        if found is None or not isinstance(kind, torch.dtype) or not text:
+        if found is None or not isinstance(kind, torch.dtype) or not 0 < len(text) < _LONGEST_INPUT:
             raise InvalidInput(
-                f"--input must be the form of one record's input, as in 4, 1x28x28 or int64:128, got {text!r}."
+                f"--input must be the form of one record's input, as in 4, 1x28x28 or int64:128, got {text[:80]!r}."
             )
         return cls(tuple(int(size) for size in (found[2] or "").split("x") if size), kind)
 
@@ -85,8 +86,8 @@ def _graph(model: nn.Module, inputs: Sequence[ModelInput]) -> Any:
     import onnx
 
     rows = torch.export.Dim("rows")
-    examples = tuple(each.example() for each in inputs)
     try:
+        examples = tuple(each.example() for each in inputs)
         with torch.no_grad(), _quiet():
             model(*examples)
             made = torch.onnx.export(

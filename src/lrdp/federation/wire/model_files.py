@@ -7,6 +7,7 @@ the receipts. Reading a file runs no code of its author.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from lrdp.integrity import MODEL, Model, Position, Session, model_hash
 from lrdp.version import __version__
 
 _MOST_BYTES: Final = 1 << 36
+_ROUND: Final = re.compile(r"[0-9]{1,9}")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _LENGTH_BYTES: Final = 8
 _KEYS: Final = ("session", "model", "layout")
 
@@ -141,7 +144,7 @@ def read_model(path: Path) -> KeptModel:
 def kept_model(tensors: ModelTensors, path: Path) -> KeptModel:
     """The model of a round in these tensors of a file; raises InvalidInput where they name none."""
     about = tensors.about
-    if not ({"round", "tip"} <= set(about) and about["round"].isascii() and about["round"].isdigit()):
+    if not (_ROUND.fullmatch(about.get("round", "")) and _HASH.fullmatch(about.get("tip", ""))):
         raise InvalidInput(f"{path} does not say which round of which session it is of: a server of lrdp writes that.")
     return KeptModel(
         session=about["session"],
@@ -170,6 +173,8 @@ def read_tensors(path: Path) -> ModelTensors:
         arrays, about = load(data), metadata(data)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    except MemoryError:
+        raise InvalidInput(f"{path} is larger than this machine has memory for.") from None
     except (SafetensorError, ValueError, KeyError) as problem:
         raise InvalidInput(f"{path} is not a safetensors file, or is damaged: {problem}.") from None
     return tensors_from(path, arrays, about)
@@ -177,7 +182,7 @@ def read_tensors(path: Path) -> ModelTensors:
 
 def tensors_from(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> ModelTensors:
     """The parameters of a file with these arrays and this metadata; raises InvalidInput where they do not agree."""
-    if not set(_KEYS) <= set(about):
+    if not (set(_KEYS) <= set(about) and _HASH.fullmatch(about["session"])):
         raise InvalidInput(f"{path} does not say which round of which session it is of: a server of lrdp writes that.")
     layout = layout_in(about)
     vector = _vector(arrays, layout, path)
