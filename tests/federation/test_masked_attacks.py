@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lrdp.federation.client.state_file import StateFile
 from lrdp.federation.wire.layout import pack_values
 from lrdp.federation.wire.masked import Pledged, Reveal, Revealed
 from lrdp.federation.wire.questions import Announcement, Contribute, Decline, HandIn
 from lrdp.federation.wire.signing import sign_order
-from lrdp.integrity import FixedPoint, Publish, Train, new_identity, server, session_key
+from lrdp.integrity import ClientState, FixedPoint, Publish, Train, new_identity, server, session_key
 from lrdp.integrity.commitments import commitment, pledge
 
 from .hostile import VICTIM
@@ -208,6 +209,33 @@ def test_no_masked_update_leaves_that_a_restored_ledger_does_not_hold(tmp_path: 
     assert isinstance(answer, Decline)
     assert answer.code == ("behind" if adopted else "ledger")
     assert isinstance(stage.ask(invited[VICTIM]), Decline)
+
+
+class Killed(BaseException):
+    """Nothing that a client catches."""
+
+
+def test_nothing_leaves_for_a_charge_that_was_lost_with_a_client_that_died_once_it_was_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has seen that charge, and the backup is newer than all that anybody has."""
+    stage = masked_stage(tmp_path, 3)
+    folder = stage.world.consortium.client(VICTIM).folder
+    before = (folder / "ledger.db").read_bytes()
+    save = StateFile.save
+
+    def dying(file: StateFile, state: ClientState, accept: bytes = b"") -> None:
+        save(file, state, accept)
+        raise Killed
+
+    invited = stage.invite()
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFile, "save", dying)
+        with pytest.raises(Killed):
+            stage.ask(invited[VICTIM])
+    assert stage.account()[0] == 1
+    restored(stage, before)
+    assert getattr(stage.ask(invited[VICTIM]), "code", "") == "ledger"
 
 
 def test_one_roster_is_not_shown_two_updates_of_a_client_whose_ledger_was_restored(tmp_path: Path) -> None:

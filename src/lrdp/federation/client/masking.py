@@ -71,7 +71,7 @@ class Masking:
             reply = self.payer.trained(job).reply
             values = unpack_values(reply.body, position.session.parameters.point)
             committed = client.commit(begun, values, os.urandom(NONCE_SIZE), update=reply.charge)
-            self.standing.save(committed)  # before the commitment leaves
+            self.standing.bind(committed, job.ledger.head().encode())  # before the commitment leaves
         kept = job.ledger.reply_of(committed.update)
         head = job.ledger.head().encode() if kept is None else kept.head
         return Pledged(trained_from=position.round, head=head, pledge=wire.pledge(committed.pledge))

@@ -243,7 +243,7 @@ class Participant:
         values = unpack_values(reply.body, position.session.parameters.point)
         bound = client.commit(begun, values, os.urandom(NONCE_SIZE), update=reply.charge)
         committed, update = client.reveal(bound, repeats=allowed_repeats(self._home.policy()))
-        self._standing.save(committed)
+        self._standing.bind(committed, ledger.head().encode())
         ledger.sent(reply)
         return Contributed(
             trained_from=made.trained_from,

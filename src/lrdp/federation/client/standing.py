@@ -21,7 +21,7 @@ from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.client.state_file import MOST_BYTES, StateFile, content
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Hello, read_message
-from lrdp.integrity import HASH_SIZE, ClientState, Identity, Session
+from lrdp.integrity import HASH_SIZE, ClientState, Identity, Session, client
 from lrdp.ledger import Refusal
 
 _MOST_LEFT: Final = 1 << 30  # thirty-three million sessions
@@ -198,6 +198,14 @@ class Standing:
         """Remember it, beyond the session too."""
         if head != self.head():
             _replace(self._folder / "head", head.encode("ascii"))
+
+    def bind(self, committed: client.Committed, head: str) -> None:
+        """Keep the update that the client is bound to, and before it the head of the books that hold its charge.
+
+        Whoever is killed in between has the head alone, so books without that charge are found out in any case.
+        """
+        self.keep_head(head)
+        self.save(committed)
 
     def turn_to_other_books(self, identity: Identity, last: int) -> None:
         """From now on updates are numbered by books that end at ``last``; to none made before is the client bound."""
