@@ -13,6 +13,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flwr.app import ArrayRecord, MetricRecord
 
@@ -180,8 +181,53 @@ def test_the_same_script_again_after_kill_9_makes_the_rounds_that_were_left(tmp_
     assert charges(place) == [3] * 3
     assert len(receipts_files(place)) == 1
     assert place.audit().rounds == 3
-    place.run(3)  # that one was over: this is a session of its own
-    assert len(receipts_files(place)) == 2
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_the_same_command_after_the_end_spends_nothing_and_more_rounds_go_on(
+    tmp_path: Path, buffered: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Repeated by mistake, or by a supervisor: the budget is for the rounds that somebody asked for."""
+    place = world(tmp_path, 4)
+
+    def again(rounds: int) -> RunResult:
+        return either(place, buffered).start(place.grid, initial(), num_rounds=rounds, timeout=5)
+
+    first, paid = again(2), charges(place)
+    with caplog.at_level("INFO", "flwr"):
+        second = again(2)
+    assert "has all of the 2 rounds that are asked for" in caplog.text
+    assert charges(place) == paid
+    assert same_model(first, second)
+    assert second.reason == ""
+    third = again(3)
+    assert not same_model(first, third)
+    assert [len(receipts_files(place)), place.audit().rounds] == [1, 3]
+
+
+def either(place: World, buffered: bool) -> VerifiedAverage | BufferedAverage:
+    terms = place.strategy()._terms
+    return BufferedAverage(terms, place.reports.append, buffer=4) if buffered else place.strategy()
+
+
+def same_model(one: RunResult, other: RunResult) -> bool:
+    return all(np.array_equal(one.arrays[name].numpy(), other.arrays[name].numpy()) for name in initial())
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_round_whose_evaluation_fails_has_its_line_all_the_same(tmp_path: Path, buffered: bool) -> None:
+    place = world(tmp_path, 4)
+
+    def failing(number: int, _arrays: ArrayRecord) -> MetricRecord:
+        if number:
+            raise ZeroDivisionError
+        return MetricRecord()
+
+    with pytest.raises(ZeroDivisionError):
+        either(place, buffered).start(place.grid, initial(), num_rounds=2, timeout=5, evaluate_fn=failing)
+    (line,) = (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()
+    assert json.loads(line)["verified"] is True
+    assert [report.verified for report in place.reports] == [True]
 
 
 def killed_once_its_sum_was_shown(place: World) -> None:
@@ -311,7 +357,7 @@ def test_a_state_of_other_terms_or_another_model_is_refused(tmp_path: Path) -> N
     with pytest.raises(InvalidInput, match="another server's key, registry, least roster, scheme or rounding"):
         place.run(1, min_roster=4)
     other = ArrayRecord(dict(list(initial().items())[:1]))
-    with pytest.raises(InvalidInput, match="unfinished session of another model"):
+    with pytest.raises(InvalidInput, match="holds the session of another model"):
         place.strategy().start(place.grid, other, num_rounds=1)
     with pytest.raises(InvalidInput, match=f"holds no {STATE_FILE}"):
         terms_of(tmp_path)
@@ -357,13 +403,14 @@ def kept_models(place: World) -> list[str]:
     return sorted(path.stem[-5:] for path in place.consortium.server_folder.glob("model-*.safetensors"))
 
 
-def forget_what_is_kept(place: World) -> None:
+def write_state_as_before(place: World) -> None:
     """Leave the state as an earlier version wrote it."""
     folder = place.consortium.server_folder
     state = read_state(folder)
     assert state is not None
     record = json.loads(state.encode().partition(b"\n")[2])
     del record["keeping"]
+    record["progress"]["over"] = True
     body = json.dumps(record, separators=(",", ":")).encode()
     (folder / STATE_FILE).write_bytes(sha256(body).hexdigest().encode() + b"\n" + body + b"\n")
 
@@ -376,7 +423,7 @@ def test_a_server_that_resumes_from_its_folder_keeps_the_models_that_it_was_told
     place.run(5, order=Order(steps=1), keep_every=2, average=Averaging(rounds=2))
     assert kept_models(place) == ["00002", "00004", "00005"]
     if earlier:
-        forget_what_is_kept(place)
+        write_state_as_before(place)
     resumed = VerifiedAverage.resume(place.consortium.server_folder)
     resumed.start(place.grid, num_rounds=5, timeout=5)
     assert kept_models(place) == ["00002", "00004", "00005"]
@@ -396,7 +443,7 @@ def test_a_session_of_which_no_more_is_kept_has_one_model_however_often_it_resum
     place.run(2)
     for rounds in (3, 4):
         if earlier:
-            forget_what_is_kept(place)
+            write_state_as_before(place)
         VerifiedAverage.resume(place.consortium.server_folder).start(place.grid, num_rounds=rounds, timeout=5)
         assert kept_models(place) == [f"{rounds:05}"]
 

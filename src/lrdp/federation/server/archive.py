@@ -38,7 +38,7 @@ class Archive:
 
     def __init__(self, folder: Path, session: Session, keeping: Keeping = NOTHING_MORE) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._session = folder, session
+        self.folder, self._session = folder, session
         self.models = ModelShelf(folder, session, keeping)
         self.receipts = folder / f"receipts-{session.digest.hex()[:16]}.txt"
         self._heads_file = folder / "heads.json"
@@ -70,7 +70,7 @@ class Archive:
     def save(self, state: SavedState) -> None:
         """Write the heads, and last the state: durable from here on."""
         self.save_heads()
-        write_state(self._folder, state)
+        write_state(self.folder, state)
 
     def append_report(self, report: RoundReport) -> None:
         """What happened in an attempt, of public values alone."""
@@ -95,8 +95,8 @@ class Archive:
         """A round whose tags did not add up, with what everybody said of it; for `lrdp blame`."""
         header = failed.case.header
         name = f"case-{self._session.digest.hex()[:16]}-{header.round + 1:05d}-{header.attempt + 1:03d}.safetensors"
-        write_case(self._folder / name, failed)
-        return self._folder / name
+        write_case(self.folder / name, failed)
+        return self.folder / name
 
     def heads_of(self, name: str) -> tuple[str, ...]:
         """The highest head of each ledger that a client has had, as far as this server knows."""

@@ -33,6 +33,7 @@ from lrdp.federation.server.run_result import (
     RunResult,
     closed,
     public_metrics,
+    tell_if_complete,
     told,
 )
 from lrdp.federation.server.settling import gathered, settled
@@ -85,8 +86,8 @@ class BufferedAverage:
     ) -> RunResult:
         """Run until ``num_rounds`` buffers of the session are verified, or no other can come together.
 
-        As with :class:`VerifiedAverage`, a session that was cut short in the folder goes on, and a run that ends before
-        says why; without a verified round it raises NoVerifiedRound.
+        As with :class:`VerifiedAverage`, a session that lies in the folder goes on, and a run that ends before says
+        why; without a verified round it raises NoVerifiedRound.
         """
         limits.whole("buffer", self._buffer, self._terms.least, "fewer make no round of this session")
         with alone_in(self._terms.folder):
@@ -94,6 +95,7 @@ class BufferedAverage:
             coordinator.note(order=self._terms.order.encode().hex())
             workshop = Workshop(grid, coordinator, self._terms, timeout)
             judge, result = Judge(coordinator, evaluate_fn, self._terms.score), RunResult()
+            tell_if_complete(coordinator, coordinator.round, num_rounds)
             judge.at_the_start(coordinator.round, result)
             try:
                 while coordinator.round < num_rounds:
@@ -111,9 +113,12 @@ class BufferedAverage:
             return
         began = time.monotonic()
         report = workshop.step(full)
-        public = _record(result, judge, report) if report.verified else {}
-        seconds = round(time.monotonic() - began, 3)
-        told(judge.coordinator, self._observers, replace(report, seconds=seconds, metrics=public))
+        judged = None
+        try:
+            judged = _judged(result, judge, report) if report.verified else None
+        finally:  # the attempt was made, whatever an evaluation comes to
+            seconds, public = round(time.monotonic() - began, 3), public_metrics(judged)
+            told(judge.coordinator, self._observers, replace(report, seconds=seconds, metrics=public))
 
 
 class Workshop:
@@ -248,8 +253,8 @@ class Workshop:
         return report
 
 
-def _record(result: RunResult, judge: Judge, report: RoundReport) -> dict[str, float]:
-    """Keep what a verified buffer came to; the public metrics of it."""
+def _judged(result: RunResult, judge: Judge, report: RoundReport) -> MetricRecord | None:
+    """Keep what a verified buffer came to; what ``evaluate_fn`` says of its model."""
     number, arrays = judge.coordinator.round, as_arrays(judge.coordinator)
     stalest = max(report.staleness.values())
     result.train_metrics_clientapp[number] = MetricRecord(
@@ -258,4 +263,4 @@ def _record(result: RunResult, judge: Judge, report: RoundReport) -> dict[str, f
     found = judge(number, arrays, verified=True)
     if found is not None:
         result.evaluate_metrics_serverapp[number] = found
-    return public_metrics(found)
+    return found

@@ -29,27 +29,20 @@ IDENTITY_FILE: Final = "identity.pem"
 
 
 def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
-    """The session that was cut short in this folder, otherwise a new one from these parameters.
+    """The session of this folder, however far it came; in a folder without one, a new one from these parameters.
 
-    Without parameters the session of the folder goes on in any case, and one that was over has more rounds.
+    A command that somebody repeats by mistake spends nothing: a new session needs a new folder.
     """
     state = read_state(terms.folder)
     if arrays is None and state is None:
         raise InvalidInput(f"{terms.folder} holds no {STATE_FILE} to go on from: start with the first model's arrays.")
-    if state is None or (arrays is not None and state.progress.over):
-        if state is not None:
-            _FLOWER_LOG.info(
-                "The session in %s made all of its rounds (its model is that of round %d), so this is a new one, from "
-                "the first model. VerifiedAverage.resume(folder) goes on with the old one.",
-                *(terms.folder, state.round),
-            )
+    if state is None:
         return terms.open(arrays or ArrayRecord())
-    _FLOWER_LOG.info("Going on with the session in %s after round %d.", terms.folder, state.round)
     hello = _hello(state, terms.folder)
     layout = Layout.decode(hello.layout)
     if arrays is not None and Layout.of_arrays({name: array.numpy() for name, array in arrays.items()}) != layout:
         raise InvalidInput(
-            f"{terms.folder} holds an unfinished session of another model, with other names or shapes of parameters: "
+            f"{terms.folder} holds the session of another model, with other names or shapes of parameters: "
             f"name another folder for a new session; nothing was started."
         )
     return _taken_up(terms, state, hello, layout)
@@ -76,6 +69,7 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
     idle = states.decode_server(state.idle, terms.identity, kept.vector)
     coordinator = Coordinator(idle, hello, layout, archive, terms.conduct)
     coordinator.go_on(_chronicle(archive, state, idle, session), state.shown, state.progress)
+    _FLOWER_LOG.info("Going on with the session in %s after round %d.", terms.folder, state.round)
     return coordinator
 
 

@@ -79,6 +79,16 @@ def told(coordinator: Coordinator, observers: Sequence[ObserveRound], report: Ro
     tell(observers, report)
 
 
+def tell_if_complete(coordinator: Coordinator, made: int, asked: int) -> None:
+    """Say that there is nothing left to do, where a session has all of its rounds before the run begins."""
+    if made >= asked:
+        _FLOWER_LOG.info(
+            "The session in %s has all of the %d rounds that are asked for, so none is made and nothing is spent: ask "
+            "for more rounds to go on with it, or name another folder for a new session.",
+            *(coordinator.archive.folder, asked),
+        )
+
+
 def _averaged(coordinator: Coordinator) -> ArrayRecord | None:
     """The average, where one is to be kept; a run that has its model does not fail for a file that is missing."""
     try:
@@ -116,11 +126,12 @@ def closed(coordinator: Coordinator, courier: Courier, result: RunResult) -> Run
         courier.present()
         courier.close()
         problem = lacking(coordinator.chronicle)
-    coordinator.note(over=not (result.reason or problem))
+    coordinator.write_down()  # the last receipt, which has its quorum only now
     if problem and problem != result.reason:
         _FLOWER_LOG.warning("A receipt is missing: %s", problem)
     if not coordinator.round:
-        reason = result.reason or "no attempt could be proved; the log and rounds.jsonl say why."
+        none = f"of {coordinator.progress.tried} attempts none could be proved; the log and rounds.jsonl say why."
+        reason = result.reason or f"{none} A larger num_rounds makes more."
         raise NoVerifiedRound(f"the run ended without a verified round, so there is no model to return: {reason}")
     result.arrays = as_arrays(coordinator)
     result.average = _averaged(coordinator)

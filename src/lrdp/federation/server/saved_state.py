@@ -28,7 +28,7 @@ _MOST_BYTES: Final = 256 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a run has come: ``tried`` attempts ended; ``over`` once all that were asked for were made.
+    """How far a session has come: ``tried`` attempts ended.
 
     ``best`` is the round whose model scored ``score``. ``order`` is what was asked for, in hexadecimal. ``waiting`` are
     updates trained ahead, by the round they were trained from; ``shown`` are those in a sum that was published and not
@@ -36,7 +36,6 @@ class Progress:
     """
 
     tried: int = 0
-    over: bool = False
     best: int | None = None
     score: float | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -48,7 +47,6 @@ class ProgressChange(TypedDict, total=False):
     """Fields of a progress that have another value now."""
 
     tried: int
-    over: bool
     best: int | None
     score: float | None
     waiting: Mapping[str, int]
@@ -125,7 +123,8 @@ def _shown(record: Mapping[str, Any]) -> ShownSum:
 
 
 def _progress(record: Mapping[str, Any]) -> Progress:
-    return Progress(**{**record, "shown": tuple(record["shown"])})
+    known = {name: value for name, value in record.items() if name != "over"}  # which earlier versions also kept
+    return Progress(**{**known, "shown": tuple(record["shown"])})
 
 
 def _keeping(record: Mapping[str, Any] | None) -> Keeping | None:

@@ -30,7 +30,7 @@ from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.rotating import Rotating
 from lrdp.federation.server.round_clock import ROUND_SECONDS
 from lrdp.federation.server.round_report import ObserveRound, RoundReport
-from lrdp.federation.server.run_result import Judge, RunEnded, RunResult, closed, public_metrics, told
+from lrdp.federation.server.run_result import Judge, RunEnded, RunResult, closed, public_metrics, tell_if_complete, told
 from lrdp.federation.server.settling import NOT_NOW, Settle, gathered, settled
 from lrdp.federation.server.sole_server import alone_in
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
@@ -113,7 +113,8 @@ class VerifiedAverage(Strategy):
     def resume(cls, folder: Path, *observers: ObserveRound) -> VerifiedAverage:
         """The session in a server's folder, with its key, registry and order: ``start(grid)`` goes on in it.
 
-        The same script with the same folder goes on as well. For other terms, replace some of ``terms_of(folder)``.
+        The same script with the same folder goes on as well. For other terms, replace some of ``terms_of(folder)``,
+        and also for a ``score`` of one's own, which is code and not in the folder.
         """
         return cls(terms_of(folder), *observers)
 
@@ -127,11 +128,11 @@ class VerifiedAverage(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFunction | None = None,
     ) -> RunResult:
-        """``num_rounds`` attempts at a round, or those left of a run that was cut short; and the last verified model.
+        """Go on until the session has ``num_rounds`` attempts at a round; what comes back is the last verified model.
 
         A round takes at most ``timeout`` seconds from the moment that work is sent, half of which are for training.
-        Without ``initial_arrays`` the session in the folder goes on, even where it was over. Where too few are left to
-        make a round, the run ends early with the last verified model, and the result says why.
+        A session that lies in the folder goes on, and ``initial_arrays`` begin one where none does. Where too few are
+        left to make a round, the run ends early with the last verified model, and the result says why.
 
         Raises:
             NoVerifiedRound: if there is no verified round, and so no model.
@@ -147,6 +148,7 @@ class VerifiedAverage(Strategy):
             judge = Judge(coordinator, evaluate_fn, self._terms.score)
             coordinator.note(order=order.encode().hex())
             self.summary()
+            tell_if_complete(coordinator, coordinator.progress.tried, num_rounds)
             result = RunResult(arrays=as_arrays(coordinator))
             judge.at_the_start(coordinator.progress.tried, result)
             try:
