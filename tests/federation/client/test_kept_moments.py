@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,25 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from federation.worlds import World, model, records, world
+from federation.worlds import TRAINING, World, hospitals, initial, model, records, world
+from ledger.worlds import World as LedgerWorld
 from lrdp.federation import InProcessGrid, Node, Order, private_client_app
-from lrdp.federation.client import kept_moments
+from lrdp.federation.client import kept_moments, paying
 from lrdp.federation.client.kept_moments import KeptMoments
 from lrdp.federation.wire.flower import from_message
 from lrdp.federation.wire.questions import Contributed, read_message
-from lrdp.training import Adam, AutomaticClipping, CrossEntropy, Moments, PublicConstants, Sgd, Task, TensorRecords
+from lrdp.ledger import Ledger
+from lrdp.training import (
+    Adam,
+    AutomaticClipping,
+    CrossEntropy,
+    Moments,
+    Optimiser,
+    PublicConstants,
+    Sgd,
+    Task,
+    TensorRecords,
+)
 
 SESSION, OTHER = bytes(32), bytes([1]) * 32
 
@@ -51,26 +64,32 @@ def same(found: Moments | None, kept: Moments) -> bool:
     )
 
 
-def test_what_was_kept_is_taken_up_by_another_process_and_under_another_rate(tmp_path: Path) -> None:
+@pytest.fixture
+def books(tmp_path: Path) -> Iterator[Ledger]:
+    with LedgerWorld(folder=tmp_path).create() as ledger:
+        yield ledger
+
+
+def test_what_was_kept_is_taken_up_by_another_process_and_under_another_rate(tmp_path: Path, books: Ledger) -> None:
     kept = some()
-    KeptMoments(tmp_path).save(SESSION, ADAM, kept)
-    assert same(KeptMoments(tmp_path).load(SESSION, task(ADAM)), kept)
-    assert same(KeptMoments(tmp_path).load(SESSION, task(replace(ADAM, lr=0.7))), kept)
+    KeptMoments(tmp_path, books).save(SESSION, ADAM, kept)
+    assert same(KeptMoments(tmp_path, books).load(SESSION, task(ADAM)), kept)
+    assert same(KeptMoments(tmp_path, books).load(SESSION, task(replace(ADAM, lr=0.7))), kept)
     assert (tmp_path / "moments").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("cut", [0, 3, 30, -1, -40])
-def test_a_damaged_file_means_a_start_at_zero(tmp_path: Path, cut: int) -> None:
-    KeptMoments(tmp_path).save(SESSION, ADAM, some())
+def test_a_damaged_file_means_a_start_at_zero(tmp_path: Path, books: Ledger, cut: int) -> None:
+    KeptMoments(tmp_path, books).save(SESSION, ADAM, some())
     whole = (tmp_path / "moments").read_bytes()
     (tmp_path / "moments").write_bytes(whole[:cut])
-    assert KeptMoments(tmp_path).load(SESSION, task(ADAM)) is None
+    assert KeptMoments(tmp_path, books).load(SESSION, task(ADAM)) is None
     (tmp_path / "moments").write_bytes(whole[: cut or None] + b"\xff" * 5000)
-    assert KeptMoments(tmp_path).load(SESSION, task(ADAM)) is None
+    assert KeptMoments(tmp_path, books).load(SESSION, task(ADAM)) is None
 
 
-def test_those_of_another_session_model_or_optimiser_are_not_taken_up(tmp_path: Path) -> None:
-    here = KeptMoments(tmp_path)
+def test_those_of_another_session_model_or_optimiser_are_not_taken_up(tmp_path: Path, books: Ledger) -> None:
+    here = KeptMoments(tmp_path, books)
     here.save(SESSION, ADAM, some())
     assert here.load(OTHER, task(ADAM)) is None
     assert here.load(SESSION, task(ADAM, nn.Linear(4, 3))) is None
@@ -85,9 +104,52 @@ def test_those_of_another_session_model_or_optimiser_are_not_taken_up(tmp_path: 
     assert not (tmp_path / "moments").exists()
 
 
-def test_a_disk_that_takes_nothing_costs_the_moments_and_no_reply(tmp_path: Path) -> None:
-    KeptMoments(tmp_path / "missing").save(SESSION, ADAM, some())
-    assert KeptMoments(tmp_path / "missing").load(SESSION, task(ADAM)) is None
+def test_those_of_steps_that_the_books_do_not_hold_are_not_taken_up(tmp_path: Path) -> None:
+    """Killed once they were kept, and restored from a backup of before: nobody else has seen the head."""
+    place = world(tmp_path, 3, trainings=dict.fromkeys(hospitals(3), replace(TRAINING, rounds=60)))
+    folder = place.consortium.client("hospital-0").folder
+    taken_up: list[int | None] = []
+
+    class Watched(KeptMoments):
+        def load(self, session: bytes, task: Task) -> Moments | None:
+            found = super().load(session, task)
+            if self.folder.parent == folder:
+                taken_up.append(found.taken if found else None)
+            return found
+
+    class Dying(KeptMoments):
+        def save(self, session: bytes, optimiser: Optimiser, moments: Moments | None) -> None:
+            super().save(session, optimiser, moments)
+            if self.folder.parent == folder:
+                raise Killed
+
+    def more(rounds: int, kind: type[KeptMoments]) -> None:
+        app = app_of(place, optimiser=Sgd(lr=0.1, momentum=0.9, over_rounds=True))
+        place.grid.nodes.update({1 + number: Node(app, {"partition-id": number}) for number in range(3)})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(paying, "KeptMoments", kind)
+            place.strategy().start(place.grid, initial(), num_rounds=rounds, timeout=5)
+
+    more(2, Watched)
+    assert taken_up == [None, 3], "control: they go on from round to round"
+    backup = (folder / "ledger.db").read_bytes()
+    with pytest.raises(Killed):
+        more(3, Dying)
+    (folder / "ledger.db").write_bytes(backup)
+    assert place.books("hospital-0").charges.steps == 6
+    more(4, Watched)
+    assert taken_up[2] is None
+    assert [report.verified for report in place.reports][-1]
+
+
+class Killed(BaseException):
+    """Nothing that a client catches."""
+
+
+def test_a_disk_that_takes_nothing_costs_the_moments_and_no_reply(tmp_path: Path, books: Ledger) -> None:
+    here = KeptMoments(tmp_path / "missing", books)
+    here.save(SESSION, ADAM, some())
+    assert here.load(SESSION, task(ADAM)) is None
 
 
 def app_of(place: World, **settings: Any) -> ClientApp:

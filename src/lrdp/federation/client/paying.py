@@ -59,7 +59,7 @@ class Payer:
         ledger, position, request = job.ledger, job.ready.position, job.request(self.home.policy())
         reply = ledger.reply_to(request)
         if reply is None:
-            session, kept = position.session, KeptMoments(self.home.standing)
+            session, kept = position.session, KeptMoments(self.home.standing, ledger)
             task = self._task(request, job)
             going_on = replace(task, moments=kept.load(session.digest, task))
             point = session.parameters.point
