@@ -29,7 +29,7 @@ from lrdp.ledger import (
     write_draft,
 )
 
-from .worlds import request, round_trip
+from .worlds import World, policy, request, round_trip
 
 HOLDER = Holder(client="hospital-a", unit="patient", max_rows_per_unit=1)
 TRAINING = Training(dataset_size=4100, batch_size=37, rounds=9, local_steps=13, budget=Budget(epsilon=1.7, delta=3e-6))
@@ -67,6 +67,43 @@ def test_the_rounds_that_are_promised_are_admitted_and_not_one_more(
         with pytest.raises(BudgetExceeded):
             ledger.charge(request(99, mechanism=asked.costliest, steps=asked.max_steps_per_round))
         assert ledger.answer().guaranteed.epsilon <= TRAINING.budget.epsilon
+
+
+@pytest.mark.parametrize("share", ["8.0", "7.0"])
+def test_rounds_left_are_admitted_with_their_counts_and_within_a_servers_share(tmp_path: Path, share: str) -> None:
+    """A count is charged to the next round: the newest charge is one step, and the round it belongs to is dearer."""
+    step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.7)
+    world = World(folder=tmp_path, rules=policy(metrics='["correct"]', per_run_epsilon=share))
+    with world.create() as ledger:
+
+        def counted(number: int) -> None:
+            round_trip(ledger, request(number, mechanism=step, steps=39, model="trained"))
+            round_trip(ledger, request(number + 1, mechanism=step, steps=1, model="counted"))
+
+        fresh = summarize(ledger.books).rounds_left
+        counted(1)
+        first = summarize(ledger.books).rounds_left
+        counted(2)
+        left = summarize(ledger.books).rounds_left
+        assert fresh < first, "before the first they are of the costliest kind, of the smaller of budget and share"
+        assert 0 < left < first
+        for number in range(3, 3 + left):
+            counted(number)
+        with pytest.raises(BudgetExceeded):
+            for number in range(3 + left, 8 + left):
+                counted(number)
+        assert summarize(ledger.books).rounds_left == 0
+
+
+def test_a_share_that_affords_nothing_is_not_opened(tmp_path: Path) -> None:
+    home = home_of(tmp_path, FixedSizeGaussian, BudgetCounting.RENYI)
+    edit(home, "per_run_epsilon", "0.1")
+    with pytest.raises(InvalidInput, match=r"affords no round to any server.*so nothing was opened"):
+        open_budget(home)
+    assert not home.ledger.exists()
+    edit(home, "per_run_epsilon", "1.65")
+    with open_budget(home) as ledger:
+        assert 0 < summarize(ledger.books).rounds_left < promised(ledger.policy).rounds
 
 
 def test_slots_stand_behind_the_ledger_only_where_they_afford_more(tmp_path: Path) -> None:

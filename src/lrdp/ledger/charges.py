@@ -38,6 +38,7 @@ class Charges:
         self.clip_norms: set[float] = set()
         self.steps = 0
         self.newest: events.Reserved | None = None
+        self._rounds = Counter[Kind](), Counter[Kind]()
         self._unanswered: dict[int, events.Reserved] = {}
         self._counted, self._voided = Tally(), Tally()
         self._kinds: dict[Mechanism, Kind] = {}
@@ -63,6 +64,15 @@ class Charges:
         """How many runs were charged for."""
         return len(self._runs)
 
+    @property
+    def last_round(self) -> dict[Mechanism, int]:
+        """All that was charged to the newest round or to the one before it, whichever is dearer.
+
+        A count of the model after a round is charged to the next one, so of that one there may be no more yet.
+        """
+        dearer = max(self._rounds, key=lambda steps: sum(steps.values()))
+        return {kind.mechanism: steps for kind, steps in dearer.items()}
+
     def history_of(self, payer: str) -> dict[Mechanism, int]:
         """What counts against one payer's share: its own charges, and those whose payer is unknown."""
         steps = Counter[Mechanism]()
@@ -86,6 +96,8 @@ class Charges:
         if steps < 1:
             raise ValueError(f"a charge is for at least one step, not for {steps}")
         kind = self._kind(event.mechanism)
+        self._begin_round(event)
+        self._rounds[-1][kind] += steps
         run = self._runs.get(event.run) or self._begin(event.run)
         self.states[seq] = _RESERVED
         self._unanswered[seq] = self.newest = event
@@ -132,6 +144,12 @@ class Charges:
         if self._latest is None or mechanism is not self._latest.mechanism:
             self._latest = self._kinds.setdefault(mechanism, Kind(mechanism=mechanism))
         return self._latest
+
+    def _begin_round(self, event: events.Reserved) -> None:
+        last = self.newest
+        if last is None or (last.run, last.round) != (event.run, event.round):
+            before = self._rounds[-1] if last is not None and last.run == event.run else Counter[Kind]()
+            self._rounds = before, Counter[Kind]()
 
     def _begin(self, run: str) -> RunTally:
         self._runs[run] = tally = RunTally(self._payers[payer_of(run)])

@@ -188,8 +188,8 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
             refusal=Refusal.RUN_QUOTA,
             sentence=_free(
                 f"{request.steps} steps do not fit the share of {_whose(request)}: "
-                f"ε={AtMost(quota.guaranteed.epsilon):.4f} of {share.budget.epsilon} would be spent, as shares are "
-                f"counted ({policy.where('budget.per_run_epsilon')})"
+                f"ε={AtMost(share.guaranteed.epsilon):.4f} of {share.budget.epsilon} is spent, as shares are counted "
+                f"({policy.where('budget.per_run_epsilon')})"
             ),
         )
     return Decision(after=after)

@@ -16,7 +16,8 @@ from lrdp.accounting import (
 )
 from lrdp.errors import InvalidInput
 from lrdp.figures import AtMost
-from lrdp.ledger.policy import BudgetCounting, Policy
+from lrdp.ledger.charges import Charges
+from lrdp.ledger.policy import BudgetCounting, MechanismRule, Policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,9 @@ class Promise:
     rounds: int
 
     def kept(self) -> Promise:
-        """This promise, if it is one: a budget that affords no round is not opened."""
+        """This promise, if it is one: a budget that affords no round, to all or to a single server, is not opened."""
         if self.rounds:
+            self._require_shares()
             return self
         total, asked = self.policy.budget.total, self.policy.mechanism
         books = RenyiAccountant(adjacency=self.policy.budget.adjacency)
@@ -43,6 +45,17 @@ class Promise:
             field="min_noise_multiplier",
         )
 
+    def _require_shares(self) -> None:
+        budget, asked = self.policy.budget, self.policy.mechanism
+        share = Filter(rule=self.rule.for_shares(), budget=budget.per_run, adjacency=budget.adjacency)
+        if budget.per_run != budget.total and not rounds_within(share, asked.costliest, asked.max_steps_per_round):
+            raise InvalidInput(
+                f"{self.policy.source} affords no round to any server: one of {asked.max_steps_per_round} steps does "
+                f"not fit the share of ε={share.budget.epsilon} that each may spend, as shares are counted, so nothing "
+                f"was opened; raise budget.per_run_epsilon, set more noise, or take fewer steps per round.",
+                field="per_run_epsilon",
+            )
+
 
 def promised(policy: Policy, plan_rounds: int | None = None) -> Promise:
     """What opening the policy's budget gives; slots only where they afford more than the committed order.
@@ -54,6 +67,15 @@ def promised(policy: Policy, plan_rounds: int | None = None) -> Promise:
         rules += _slots(policy)
     made = [Promise(policy=policy, rule=rule, rounds=_rounds(policy, rule)) for rule in rules]
     return max(made, key=lambda promise: promise.rounds)  # the first of equals: orders admit more kinds of steps
+
+
+def round_like_last(charges: Charges, rule: MechanismRule) -> tuple[Mechanism, int]:
+    """The step and the number of steps of a round like the last one; before it, of the costliest that is permitted."""
+    steps = charges.last_round
+    if not steps:
+        return rule.costliest, rule.max_steps_per_round
+    step = next(iter(steps)) if len(steps) == 1 else rule.costliest
+    return step, sum(steps.values())
 
 
 def rounds_within(books: Filter, step: Mechanism, steps: int) -> int:

@@ -16,6 +16,7 @@ from lrdp.ledger.books import Books
 from lrdp.ledger.choice import decode_choice
 from lrdp.ledger.heads import Successor, decode_successors, encode_successors, handed_over
 from lrdp.ledger.key_files import SigningKey, is_signed
+from lrdp.ledger.opening import round_like_last
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.texts import LONGEST_LINE, decode_float, decode_history, encode_float, encode_history
 
@@ -85,9 +86,7 @@ _ROTATED: Final = codec.line(
 def report_of(books: Books) -> Report:
     """What the books say, as a report."""
     rule = parse_policy(books.policies[-1].text, source="policy.toml").mechanism
-    last = books.charges.newest
-    following: dict[Mechanism, int]
-    following = {last.mechanism: last.steps} if last else {rule.costliest: rule.max_steps_per_round}
+    step, steps = round_like_last(books.charges, rule)
     opened = books.opened
     return Report(
         client=opened.client,
@@ -100,7 +99,7 @@ def report_of(books: Books) -> Report:
         delta=opened.delta,
         filter=opened.filter,
         history=books.charges.history,
-        following=following,
+        following={step: steps},
         opening_key=opened.client_key,
         successors=tuple(books.successors),
     )

@@ -26,11 +26,11 @@ from lrdp.ledger.books import Books
 from lrdp.ledger.charges import State
 from lrdp.ledger.decisions import policy_note, share_of, tighter
 from lrdp.ledger.events import Closed, Raised, Reserved
-from lrdp.ledger.opening import rounds_within
+from lrdp.ledger.opening import round_like_last, rounds_within
 from lrdp.ledger.policy import Clipped, Policy
 from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
-from lrdp.ledger.request import payer_of
+from lrdp.ledger.request import ANYBODY, payer_of
 from lrdp.version import __version__
 
 
@@ -164,10 +164,10 @@ def rounds_left(books: Books, policy: Policy) -> int:
     """Rounds like the last one, of the same server, that would still be admitted; before it, of the costliest kind."""
     if books.suspended is not None or books.closed is not None:
         return 0
-    last, rule = books.charges.newest, policy.mechanism
-    step, steps = (last.mechanism, last.steps) if last else (rule.costliest, rule.max_steps_per_round)
+    last = books.charges.newest
+    step, steps = round_like_last(books.charges, policy.mechanism)
     whole = books.filter(tighter(books.budget, policy.budget.total))
-    share = share_of(payer_of(last.run), books, policy) if last else None
+    share = share_of(payer_of(last.run) if last else ANYBODY, books, policy)
     return min(rounds_within(one, step, steps) for one in (whole, share) if one is not None)
 
 
