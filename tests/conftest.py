@@ -2,8 +2,9 @@
 
 import logging
 import os
+import stat
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -106,3 +107,23 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 @cache
 def _in(path: Path, suites: tuple[str, ...]) -> bool:
     return any(path.is_relative_to(TESTS / suite) for suite in suites)
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What reaches the disk, and what gets its name, in their order."""
+    order: list[str] = []
+
+    def noting(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object, **more: object) -> object:
+            kind = name
+            if name == "fsync":
+                kind = "folder" if stat.S_ISDIR(os.fstat(given[0]).st_mode) else "file"  # type: ignore[arg-type]
+            order.append(kind)
+            return real(*given, **more)
+
+        return call
+
+    for name in ("fsync", "replace", "link"):
+        monkeypatch.setattr(os, name, noting(name, getattr(os, name)))
+    return order

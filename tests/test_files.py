@@ -153,26 +153,6 @@ def test_a_key_is_its_owner_s_whatever_the_umask(kind: str, umask: int, tmp_path
 
 
 # ---------------------------------------- durability
-@pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What reaches the disk, and what gets its name, in their order."""
-    order: list[str] = []
-
-    def noting(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def call(*given: object, **more: object) -> object:
-            kind = name
-            if name == "fsync":
-                kind = "folder" if stat.S_ISDIR(os.fstat(given[0]).st_mode) else "file"  # type: ignore[arg-type]
-            order.append(kind)
-            return real(*given, **more)
-
-        return call
-
-    for name in ("fsync", "replace", "link"):
-        monkeypatch.setattr(os, name, noting(name, getattr(os, name)))
-    return order
-
-
 def _policy(folder: Path) -> None:
     files.write_new(Home(folder=folder).policy, POLICY.encode(), files.PUBLIC)
 

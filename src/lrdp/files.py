@@ -150,13 +150,15 @@ def append(path: Path, line: bytes, mode: int) -> None:
 
 @contextmanager
 def overwriting(path: Path) -> Iterator[BinaryIO]:
-    """A file for its owner alone, overwritten in place: neither atomic nor durable.
+    """A file for its owner alone, overwritten in place; not atomic, and on disk once the block ends.
 
-    For what is large, is checked against a hash when it is read, and can be made again.
+    For what is large and checked against a hash when it is read; whoever names it in another file syncs the folder.
     """
     with os.fdopen(os.open(path, _OVERWRITING, OWNER_ONLY), "wb") as file:
         yield file
         file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -101,6 +101,18 @@ def test_a_vector_that_somebody_holds_is_not_written_over(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("*.npy"))) > 8  # control: each model that is held keeps its file
 
 
+def test_a_state_names_no_vector_that_a_power_failure_could_take(tmp_path: Path, noted: list[str]) -> None:
+    """The ACCEPT is saved with the state, and without its vectors a client has neither."""
+    here = entered(tmp_path)
+    for state in states_of_rounds(federation(3), 3):
+        before = {(path, path.stat().st_mtime_ns) for path in tmp_path.glob("*.npy")}
+        noted.clear()
+        here.save(state)
+        written = {(path, path.stat().st_mtime_ns) for path in tmp_path.glob("*.npy")} - before
+        assert written
+        assert noted[: noted.index("replace")] == ["file"] * (len(written) + 1), "each vector, and the state itself"
+
+
 def test_a_state_is_whole_until_the_next_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed once the vectors of the next are written: those of the last one still lie in other files."""
 

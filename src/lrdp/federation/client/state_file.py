@@ -89,7 +89,7 @@ class StateFile:
     def load(self, identity: Identity) -> ClientState | None:
         """The state that was saved last; None where there is none that is whole.
 
-        A state that a power failure cut off is not believed, and receipts bring the client back.
+        A state that is damaged is not believed, and receipts bring the client back.
         """
         try:
             saved = files.read(self._folder / "state", MOST_BYTES)
@@ -103,9 +103,9 @@ class StateFile:
         return self._known.state
 
     def save(self, state: ClientState, accept: bytes = b"") -> None:
-        """Replace the saved state in one step; a vector that is on disk already is not written again.
+        """Replace the saved state in one step, once its vectors are on disk; one that is there is not written again.
 
-        ``accept`` is the word for the round that led to it; without one, the last is kept.
+        With the power off in between, the last state stands. ``accept`` is the word for the round that led to it; without one, the last is kept.
         """
         places = {name: self._file_of(vector) for name, vector in states.client_vectors(state).items()}
         saved = _SAVED.encode(Saved(states.encode_client(state), tuple(places.items()), accept or self.accepted()))
