@@ -105,7 +105,8 @@ class StateFile:
     def save(self, state: ClientState, accept: bytes = b"") -> None:
         """Replace the saved state in one step, once its vectors are on disk; one that is there is not written again.
 
-        With the power off in between, the last state stands. ``accept`` is the word for the round that led to it; without one, the last is kept.
+        With the power off in between, the last state stands. ``accept`` is the word for the round that led to it;
+        without one, the last is kept.
         """
         places = {name: self._file_of(vector) for name, vector in states.client_vectors(state).items()}
         saved = _SAVED.encode(Saved(states.encode_client(state), tuple(places.items()), accept or self.accepted()))
