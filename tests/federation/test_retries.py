@@ -12,10 +12,13 @@ from flwr.app import Message
 from federation.hostile import change_policy
 from federation.worlds import World, initial, world
 from lrdp.errors import NoVerifiedRound
-from lrdp.federation import BufferedAverage, Terms
+from lrdp.federation import BufferedAverage, RoundReport, Terms, VerifiedAverage
+from lrdp.federation.server.convening import Convener
+from lrdp.federation.server.coordinator import Coordinator
+from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.repetitions import MOST_FAILURES, Repetitions, ShownSum
 from lrdp.federation.wire.flower import from_message
-from lrdp.federation.wire.questions import Announcement, Contributed, OwnTag, read_message
+from lrdp.federation.wire.questions import Announcement, Contributed, Decline, OwnTag, read_message
 from lrdp.integrity.receipts import RoundReceipt
 from lrdp.integrity.repeats import Roster
 from lrdp.ledger.policy import Retries
@@ -110,7 +113,7 @@ def test_a_server_that_would_do_so_against_their_policies_is_declined_by_all(tmp
     assert len(watch.sums) == 1
 
 
-def test_the_same_roster_is_waited_for_and_costs_nothing(tmp_path: Path) -> None:
+def test_the_same_roster_is_waited_for_and_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
     place = watch.world(tmp_path)
     seen: list[list[str]] = []
@@ -120,16 +123,16 @@ def test_the_same_roster_is_waited_for_and_costs_nothing(tmp_path: Path) -> None
         return present
 
     strategy = place.strategy(choose=returns, patience=30.0)
-    genuine = strategy._chosen
+    genuine = Convener.chosen
 
-    def chosen(names: list[str], waited: float) -> list[str]:
-        found = list(genuine(names, waited))
+    def chosen(convener: Convener, names: list[str], waited: float) -> list[str]:
+        found = list(genuine(convener, names, waited))
         if not found:  # the server waits: now it comes back, and answers
             watch.leaver = 0
             place.grid.nodes[LEAVER].present = True
         return found
 
-    strategy._chosen = chosen  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(Convener, "chosen", chosen)
     strategy.start(place.grid, initial(), num_rounds=2, timeout=60)
     assert [(report.verified, len(report.participants)) for report in place.reports] == [(False, 4), (True, 4)]
     assert charges(place) == [1] * 4
@@ -246,5 +249,89 @@ def test_whoever_kept_a_roster_waiting_has_another_chance_where_no_round_can_be_
     failed = ShownSum(roster=(first, second, third), renewal=0, failures=MOST_FAILURES, silent=(second, third))
     strategy.coordinator.repetitions = Repetitions(Retries.SAME_ROSTER, [failed])
     assert strategy.coordinator.repetitions.hopeless == {second, third}
-    assert list(strategy._chosen([first, third, fourth], 1e9)) == [first, third, fourth]
-    assert list(strategy._chosen([first, second, third], 1e9)) == []
+    assert list(strategy._run.chosen([first, third, fourth], 1e9)) == [first, third, fourth]
+    assert list(strategy._run.chosen([first, second, third], 1e9)) == []
+
+
+def test_of_those_who_kept_rosters_waiting_no_more_are_taken_along_than_a_round_needs() -> None:
+    made = failed(Retries.SAME_ROSTER)
+    made.bury(FOUR, ["a", "b"])
+    assert made.besides(FOUR, 2) == ["c", "d"]
+    assert made.besides(FOUR, 3) == ("a", "c", "d"), "all of them have seen the sum over all"
+    made.publish(("a", "c", "d"))
+    assert made.besides(FOUR, 3) == ("b", "c", "d")
+    assert made.besides(FOUR, 4) == ()
+    assert made.besides((*FOUR, "e"), 3) == ["c", "d", "e"]
+    assert "a, b did not show" in made.lacking
+
+
+def test_a_server_that_is_started_again_tries_a_shown_roster_once_more() -> None:
+    """What kept it waiting may have been mended meanwhile; one that still waits is given up at once."""
+    made = failed(Retries.SAME_ROSTER, MOST_FAILURES)
+    again = Repetitions(Retries.SAME_ROSTER, [one.once_more() for one in made.shown()])
+    assert again.again(FOUR) == FOUR
+    again.fail(FOUR, ["d"])
+    assert again.again(FOUR) is None
+
+
+def once_shown(folder: Path, count: int) -> World:
+    """A server published a sum, died, and is started again with patience."""
+    place = world(folder, count, min_roster=3)
+
+    def dying(coordinator: Coordinator, courier: Courier, _report: RoundReport) -> RoundReport:
+        announcement, names = coordinator.announce()
+        courier.exchange(dict.fromkeys(names, announcement))
+        raise KeyboardInterrupt
+
+    strategy = VerifiedAverage(place.strategy()._terms, settle=dying)
+    with pytest.raises(KeyboardInterrupt):
+        strategy.start(place.grid, initial(), num_rounds=3, timeout=5)
+    return place
+
+
+def ledger_away(place: World, declines: int) -> None:
+    """The disk of hospital-2 is not there for its next answers."""
+    ledger = place.consortium.client("hospital-2").folder / "ledger.db"
+    ledger.rename(ledger.with_name("away.db"))
+    left = iter(range(declines))
+
+    def back(message: Message) -> Message:
+        if message.metadata.src_node_id == 3 and isinstance(read_message(from_message(message)), Decline):
+            next(left, None)
+            if next(left, None) is None and not ledger.exists():
+                ledger.with_name("away.db").rename(ledger)
+        return message
+
+    place.grid._after = back
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_passing_fault_at_one_of_those_who_saw_a_sum_costs_nobody_another_update(tmp_path: Path, count: int) -> None:
+    place = once_shown(tmp_path, count)
+    ledger_away(place, 1)
+    place.strategy(patience=30.0).start(place.grid, None, num_rounds=1, timeout=5)
+    assert [report.verified for report in place.reports] == [True]
+    assert charges(place) == [1] * count
+
+
+def test_a_session_whose_sum_waits_for_a_broken_disk_says_so_and_goes_on_once_it_is_mended(tmp_path: Path) -> None:
+    place = once_shown(tmp_path, 3)
+    ledger_away(place, 10**6)
+    with pytest.raises(NoVerifiedRound, match="hospital-2 did not show the updates in it again"):
+        place.strategy(patience=0.0, arrival=1.0).start(place.grid, None, num_rounds=9, timeout=5)
+    folder = place.consortium.client("hospital-2").folder
+    (folder / "away.db").rename(folder / "ledger.db")
+    tried = len(place.reports)
+    place.strategy().start(place.grid, None, num_rounds=3 + tried, timeout=5)
+    assert place.reports[tried].verified
+    assert charges(place)[0] == len(place.reports) - tried
+
+
+def test_the_others_make_the_round_where_two_of_them_have_lost_what_they_showed(tmp_path: Path) -> None:
+    """Too few without both, and all have seen the sum over all: with one of the two it is another roster."""
+    place = once_shown(tmp_path, 4)
+    for name in ("hospital-0", "hospital-1"):
+        (place.consortium.client(name).standing / "head").unlink()
+    place.strategy(patience=0.0).start(place.grid, None, num_rounds=4, timeout=5)
+    assert [report.verified for report in place.reports][-2:] == [True, True]
+    assert place.audit().failure is None

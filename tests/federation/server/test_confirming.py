@@ -291,11 +291,11 @@ def test_a_new_session_in_another_folder_goes_on_from_the_model_and_the_ledgers(
     assert {path: path.read_bytes() for path in old.iterdir()} == before, "the old session is an auditor's"
 
 
-@pytest.mark.parametrize(("kept", "took_part"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize(("server", "client", "took_part"), [(True, False, 0), (False, True, 0), (False, False, 1)])
 def test_a_ledger_that_was_rolled_back_is_found_out_in_the_new_session_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, took_part: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: bool, client: bool, took_part: int
 ) -> None:
-    """By the heads that go along; the control leaves them behind."""
+    """By the heads that go along, and by the one that the client keeps itself; the control has neither."""
     monkeypatch.chdir(tmp_path)
     place = left_after_its_tag(tmp_path, excluded=True)
     ledger = place.consortium.client("hospital-1").folder / "ledger.db"
@@ -303,7 +303,9 @@ def test_a_ledger_that_was_rolled_back_is_found_out_in_the_new_session_too(
     in_step(place, 3)
     ledger.write_bytes(backup)
     heads = place.consortium.server_folder / "heads.json"
-    heads.write_text(heads.read_text() if kept else "{}")
+    heads.write_text(heads.read_text() if server else "{}")
+    if not client:
+        (place.consortium.client("hospital-1").standing / "head").unlink()
     begun_again(place, tmp_path, 1, choose=everybody)
     (receipts,) = (tmp_path / "consortium" / "server-2").glob("receipts-*.txt")
     found = audit_history(receipts.read_text().split(), None)

@@ -79,7 +79,7 @@ class Courier:
     def strangers(self) -> str:
         """What is to be said of nodes that are connected and that nobody knows; nothing where there are none."""
         count = len(self._nodes.unknown(self._nodes.present(self._grid)))
-        waited = f"{self.clock.aside:.0f} s after a greeting"
+        waited = f"{round(self.clock.aside)} s after a greeting"
         return f"; {count} more nodes are connected that did not answer as a member within {waited}" if count else ""
 
     def _greetings(self, nodes: Iterable[int]) -> list[Message]:

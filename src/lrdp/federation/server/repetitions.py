@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 from lrdp.integrity import Roster
 from lrdp.ledger import Retries
+from lrdp.screen import visible
 
 MOST_FAILURES: Final = 3
 """How often a roster is tried before those who left it unproved are left out."""
@@ -27,6 +29,10 @@ class ShownSum:
     renewal: int
     failures: int = 0
     silent: tuple[str, ...] = ()
+
+    def once_more(self) -> ShownSum:
+        """As it is for a server that is started again: what kept it waiting may be mended, so it is tried once more."""
+        return replace(self, failures=min(self.failures, MOST_FAILURES - 1))
 
 
 class Repetitions:
@@ -108,6 +114,30 @@ class Repetitions:
     def _stays(self, name: str, roster: Roster, present: Collection[str]) -> bool:
         gone = self._failures[roster] >= self._patience and name in self._silent[roster]
         return name in present and not gone
+
+    def besides(self, names: Sequence[str], least: int) -> Sequence[str]:
+        """Of whom another roster is made: all but those who kept one waiting too often, if they are enough.
+
+        Where they are not, as many as possible over whom no sum is out: there, with new updates, all have a new chance.
+        """
+        able, doubtful = ([name for name in names if (name in self.hopeless) is kept] for kept in (False, True))
+        if len(able) >= least:
+            return able
+        sizes = range(len(names), least - 1, -1)
+        rosters = (tuple(sorted(some)) for size in sizes for some in combinations([*able, *doubtful], size))
+        return next((roster for roster in rosters if not self.published(roster)), ())
+
+    @property
+    def lacking(self) -> str:
+        """Whose updates a shown sum waits for, and what can be done; empty where none waits in vain."""
+        if not self.hopeless:
+            return ""
+        return (
+            f"a sum of this round is out and was not proved, and {visible(', '.join(sorted(self.hopeless)))} did not "
+            f"show the updates in it again, so no other roster is left. Look into their logs, mend what they say, and "
+            f"start again: the session goes on. If that is not possible, begin a new session from this model, in "
+            f"another folder: docs/federation.md shows how."
+        )
 
     @property
     def _patience(self) -> int:

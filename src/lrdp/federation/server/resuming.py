@@ -68,7 +68,8 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
     kept = archive.models.take(state.round)
     idle = states.decode_server(state.idle, terms.identity, kept.vector)
     coordinator = Coordinator(idle, hello, layout, archive, terms.conduct)
-    coordinator.go_on(_chronicle(archive, state, idle, session), state.shown, state.progress)
+    shown = [one.once_more() for one in state.shown]
+    coordinator.go_on(_chronicle(archive, state, idle, session), shown, state.progress)
     _FLOWER_LOG.info("Going on with the session in %s after round %d.", terms.folder, state.round)
     return coordinator
 

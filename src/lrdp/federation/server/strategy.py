@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import Strategy
 
 from lrdp.errors import InvalidInput
 from lrdp.federation.server.asking import Asking
-from lrdp.federation.server.confirming import lacking
+from lrdp.federation.server.convening import Convener
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.options import refuse_options
@@ -31,32 +31,19 @@ from lrdp.federation.server.rotating import Rotating
 from lrdp.federation.server.round_clock import ROUND_SECONDS
 from lrdp.federation.server.round_report import ObserveRound, RoundReport
 from lrdp.federation.server.run_result import Judge, RunEnded, RunResult, closed, public_metrics, tell_if_complete, told
-from lrdp.federation.server.settling import NOT_NOW, Settle, gathered, settled
+from lrdp.federation.server.settling import Settle, gathered, settled
 from lrdp.federation.server.sole_server import alone_in
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Counted
 from lrdp.federation.wire.shares import read_share
-from lrdp.screen import visible
 
 _LOG: Final = logging.getLogger("lrdp.server")
-_POLL_SECONDS: Final = 0.5
 
 
 def _put(records: dict[int, MetricRecord], number: int, found: MetricRecord | None) -> None:
     if found is not None:
         records[number] = found
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One session: who coordinates it, who brings its messages, who was asked whether they can, and what is ordered."""
-
-    coordinator: Coordinator
-    courier: Courier
-    asking: Asking
-    order: Order
-    rotating: Rotating
 
 
 class VerifiedAverage(Strategy):
@@ -93,13 +80,13 @@ class VerifiedAverage(Strategy):
     def __init__(self, terms: Terms, *observers: ObserveRound, settle: Settle = settled, **options: Any) -> None:
         refuse_options("VerifiedAverage", options)
         self._terms, self._observers, self._settle = terms, observers, settle
-        self._running: _Run | None = None
+        self._running: Convener | None = None
         self._asked: list[Message] = []
         self._declined: dict[str, str] = {}
         self._report = RoundReport(model=0)
 
     @property
-    def _run(self) -> _Run:
+    def _run(self) -> Convener:
         if self._running is None:
             raise InvalidInput("there is no session yet: call start().")
         return self._running
@@ -144,7 +131,8 @@ class VerifiedAverage(Strategy):
             order = self._terms.order.with_config(train_config or {})
             courier = Courier(grid, coordinator, timeout)
             rotating = Rotating(self._terms.registries, coordinator, courier)
-            self._running = run = _Run(coordinator, courier, Asking(coordinator, courier), order, rotating)
+            asking = Asking(coordinator, courier)
+            self._running = run = Convener(self._terms, coordinator, courier, asking, order, rotating)
             judge = Judge(coordinator, evaluate_fn, self._terms.score)
             coordinator.note(order=order.encode().hex())
             self.summary()
@@ -184,73 +172,10 @@ class VerifiedAverage(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Who takes part, and what each is sent; nobody, where too few can."""
-        names = self._roster()
+        names, self._declined = self._run.roster()
         invited = self.coordinator.invite(names, self._run.order) if names else {}
         self._asked = self._run.courier.messages(invited, self._run.courier.clock.begin())
         return self._asked
-
-    def _roster(self) -> Sequence[str]:
-        """Who takes part in the round; nobody, if too few can and nothing suggests that more will."""
-        began = time.monotonic()
-        while True:
-            chosen = self._wait_for_clients(began)
-            names, self._declined = self._run.asking.roster(chosen, self._run.order)
-            if names:
-                return names
-            if not set(self._declined.values()).intersection(NOT_NOW):
-                self.coordinator.repetitions.bury(tuple(sorted(chosen)), self._declined)
-                return names
-            if time.monotonic() - began > self._terms.arrival:
-                said = ", ".join(f"{name} ({code})" for name, code in sorted(self._declined.items()))
-                raise RunEnded(
-                    f"too few of the connected clients can take part: a round needs {self.coordinator.least}, and "
-                    f"that did not change in {self._terms.arrival} seconds; declined: {visible(said)}. Start what is "
-                    f"missing, and start again: nobody was charged."
-                )
-            time.sleep(_POLL_SECONDS)
-
-    def _wait_for_clients(self, began: float) -> Sequence[str]:
-        coordinator, courier = self.coordinator, self._run.courier
-        while True:
-            self._run.rotating.take_up()
-            self._run.asking.require(coordinator.least)
-            names = self._present()
-            courier.close_for(names)  # also where too few are there: whoever is may be gone once the others come
-            waited = time.monotonic() - began
-            chosen = self._chosen(names, waited)
-            if len(chosen) >= coordinator.least:
-                able = [name for name in chosen if coordinator.chronicle.can_follow(name)]
-                if len(able) >= coordinator.least:
-                    return able
-            if waited > self._terms.arrival:
-                raise RunEnded(
-                    (len(names) >= coordinator.least and lacking(coordinator.chronicle))
-                    or f"{len(names)} connected clients have budget left, a round needs {coordinator.least}, and no "
-                    f"more came in {self._terms.arrival} seconds{courier.strangers()}: start more SuperNodes, or give "
-                    f"those that are connected more budget, and start again."
-                )
-            time.sleep(_POLL_SECONDS)
-
-    def _present(self) -> list[str]:
-        """Those who are there and have budget left, as far as the server knows."""
-        return [name for name in self._run.courier.present() if name not in self._run.asking.exhausted]
-
-    def _chosen(self, names: Sequence[str], waited: float) -> Sequence[str]:
-        """A roster that is tried again; nobody, while one is waited for; or those whom the terms choose."""
-        repetitions = self.coordinator.repetitions
-        again = repetitions.again(names)
-        if again is not None:
-            return again
-        if repetitions.unproved and waited < min(self._terms.patience, self._terms.arrival / 2):
-            return ()
-        able = [name for name in names if name not in repetitions.hopeless]
-        if len(able) < self.coordinator.least and not repetitions.published(tuple(sorted(names))):
-            able = list(names)  # too few without those who kept a roster waiting: in another one they have a new chance
-        if len(able) < self.coordinator.least:
-            return ()
-        chosen = self._terms.choose(self.coordinator.round, able)
-        self._terms.scheme.require_roster(self._terms.point(self.coordinator.layout.size), len(chosen))
-        return chosen
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -258,7 +183,7 @@ class VerifiedAverage(Strategy):
         """Admit what holds, publish the sum, gather the tags; the model moves only if all are there."""
         self._report = report = self._settled(replies)
         if report.verified:  # at once: whoever leaves during an evaluation would take its confirmation along
-            self._run.courier.close_for(self._present())
+            self._run.courier.close_for(self._run.present())
         metrics = MetricRecord({"participants": len(report.participants), "declined": len(report.declined)})
         return as_arrays(self.coordinator) if report.verified else None, metrics
 
