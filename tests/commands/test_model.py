@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from federation.worlds import model as linear
 from integrity.test_depositions import framed
 from lrdp.cli import app
 from lrdp.errors import InvalidInput, LrdpError, NotVerified
+from lrdp.federation.local.exporting import export
 from lrdp.federation.wire.case_files import write_case
 from lrdp.federation.wire.model_files import metadata, read_model
 from lrdp.integrity import model_hash
@@ -98,15 +100,40 @@ def test_a_hospital_exports_the_model_that_it_verified_itself(place: World, tmp_
         assert set(load_file(out)) == {"weight", "bias"}
 
 
-def test_what_is_exported_for_torch_is_a_state_dict_of_plain_weights(place: World, tmp_path: Path) -> None:
-    out = tmp_path / "model.pt"
-    called("export", out, "--model", last_model(place))
+def test_what_is_exported_for_torch_is_a_state_dict_that_the_same_receipt_proves(place: World, tmp_path: Path) -> None:
+    out, pin = tmp_path / "model.pt", place.consortium.registry().digest.hex()
+    called("export", out, "--client", place.consortium.client(place.names[0]).folder)
     found = torch.load(out, weights_only=True)
     torch.nn.Linear(4, 2).load_state_dict(found)
     kept = read_model(last_model(place))
     np.testing.assert_array_equal(found["weight"].numpy(), kept.layout.arrays(kept.vector)["weight"])
+    assert called("show", out) == called("show", last_model(place))
+    receipts = ("--pin", pin, "--receipts", place.consortium.server_folder)
+    proved = called("verify", out, *receipts)
+    assert (proved["verified"], proved["model"], proved["participants"]) == (True, kept.digest, place.names)
     with pytest.raises(InvalidInput, match="exists: nothing was written"):
         called("export", out, "--model", last_model(place))
+
+
+def test_another_state_dict_under_the_same_words_is_not_proved(place: World, tmp_path: Path) -> None:
+    """One weight is another; and whoever forges a file may write the hash of that into its words."""
+    pin, kept = place.consortium.registry().digest.hex(), read_model(last_model(place))
+    vector = kept.vector.copy()
+    vector[7] = np.nextafter(vector[7], np.float32(9))
+    receipts = ("--pin", pin, "--receipts", place.consortium.server_folder)
+    export(replace(kept, vector=vector), tmp_path / "changed.pt")
+    with pytest.raises(InvalidInput, match="damaged or was changed"):
+        called("verify", tmp_path / "changed.pt", *receipts)
+    export(replace(kept, vector=vector, digest=model_hash(vector).hex()), tmp_path / "forged.pt")
+    with pytest.raises(NotVerified, match=r"no receipt in .* leads to this model"):
+        called("verify", tmp_path / "forged.pt", *receipts)
+
+
+def test_a_model_that_came_through_torch_is_the_same_again(place: World, tmp_path: Path) -> None:
+    called("export", tmp_path / "own.pt", "--model", last_model(place))
+    called("export", tmp_path / "own.safetensors", "--model", tmp_path / "own.pt")
+    called("export", tmp_path / "again.pt", "--model", tmp_path / "own.safetensors")
+    assert (tmp_path / "own.pt").read_bytes() == (tmp_path / "again.pt").read_bytes()
 
 
 def test_what_is_exported_to_onnx_computes_the_same_and_is_proved_by_the_same_receipt(
@@ -145,6 +172,10 @@ REFUSED: dict[str, tuple[Callable[[Path], tuple[object, ...]], str]] = {
     "other bytes": (lambda folder: ("show", folder / "bytes"), "is not a safetensors file"),
     "no session": (lambda folder: ("show", folder / "bare"), "does not say which round"),
     "onnx": (lambda folder: ("export", folder / "m.onnx", "--model", folder / "good"), "with --task and --input"),
+    "no torch": (lambda folder: ("show", folder / "bytes.pt"), "is not an archive of torch"),
+    "no file for torch": (lambda folder: ("verify", folder / "no.pt", "--pin", "ab" * 32), "cannot be read: "),
+    "a folder for torch": (lambda folder: ("show", folder / "folder.pt"), "cannot be read: "),
+    "torch's own": (lambda folder: ("verify", folder / "own.pt", "--pin", "ab" * 32), "does not say which round"),
     "no onnx": (lambda folder: ("show", folder / "bytes.onnx"), "is not an ONNX file"),
     "no input": (lambda folder: _onnx(folder, "x4"), "--input must be the form"),
     "another input": (lambda folder: _onnx(folder, "7"), "cannot be exported to ONNX with inputs of"),
@@ -166,6 +197,9 @@ REFUSED: dict[str, tuple[Callable[[Path], tuple[object, ...]], str]] = {
 def test_what_cannot_be_read_or_written_is_said_in_one_sentence(place: World, tmp_path: Path, case: str) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff" * 100)
     (tmp_path / "bytes.onnx").write_bytes(b"\xff" * 100)
+    (tmp_path / "bytes.pt").write_bytes(b"\xff" * 100)
+    (tmp_path / "folder.pt").mkdir()
+    torch.save(linear().state_dict(), tmp_path / "own.pt")
     save_file({"weight": torch.zeros(2)}, tmp_path / "bare")
     good = last_model(place).read_bytes()
     (tmp_path / "good").write_bytes(good)
@@ -209,6 +243,7 @@ def every_line(place: World, folder: Path) -> list[list[str]]:
         ["model", "average", str(folder / "average.safetensors"), path],
         ["model", "export", str(folder / "servers.pt"), "--model", path],
         ["model", "export", str(folder / "own.pt"), "--client", str(place.consortium.client("hospital-0").folder)],
+        ["model", "verify", str(folder / "own.pt"), "--pin", pin, "--receipts", str(place.consortium.server_folder)],
         ["blame", str(folder / "case.safetensors"), "--pin", accused],
     ]
 

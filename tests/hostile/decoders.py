@@ -103,6 +103,7 @@ ELSEWHERE: Mapping[str, str] = {
     "federation.client.kept_moments.KeptMoments.load": "its own file; federation/client/test_kept_moments",
     "federation.local.onnx_files.ModelInput.read": "a word on the command line",
     "federation.local.onnx_files.read_onnx": "onnx's own reader, within a limit; tests/commands/test_model.py",
+    "federation.local.torch_files.read_torch": "each byte of a file; federation/local/test_torch_files.py",
     "federation.wire.metrics_page.Family.lines": "what is written, not read",
     "federation.wire.case_files.read_case": "safetensors' own reader, within a limit, then decode_failed",
     "federation.server.archive.Archive.read_steps": "files.read, then history.read_step of each line",

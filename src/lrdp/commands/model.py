@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 model_app = typer.Typer(help="Models: what is in a file, which receipt proves it, and exports.", no_args_is_help=True)
 
-ModelFile = Annotated[Path, typer.Argument(help="A model-….safetensors of a server's folder, or an export of one.")]
+ModelFile = Annotated[
+    Path,
+    typer.Argument(help="A model-….safetensors of a server's folder, or what lrdp model export made of one."),
+]
 
 
 @model_app.command("show")
@@ -136,9 +139,10 @@ def _to_onnx(kept: AnyModel, out: Path, task: str, inputs: list[str]) -> None:
 def _read(path: Path) -> AnyModel:
     require_model_files()
     from lrdp.federation.local.onnx_files import read_onnx
+    from lrdp.federation.local.torch_files import read_torch
     from lrdp.federation.wire.model_averages import read_kept
 
-    return read_onnx(path) if path.suffix == ".onnx" else read_kept(path)
+    return {".onnx": read_onnx, ".pt": read_torch}.get(path.suffix, read_kept)(path)
 
 
 def _summary(kept: AnyModel) -> dict[str, Any]:

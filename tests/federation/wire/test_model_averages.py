@@ -97,6 +97,9 @@ def test_anybody_averages_kept_models_and_gets_the_servers_own(place: World, tmp
     plain = called("average", tmp_path / "plain.safetensors", *models(place))
     assert plain["model"] != made["model"]
     called("export", tmp_path / "own.pt", "--model", out)
+    assert called("verify", tmp_path / "own.pt", "--pin", pin(place), "--receipts", place.consortium.server_folder)[
+        "verified"
+    ]
     called("export", tmp_path / "copy.safetensors", "--model", out)
     assert called("show", tmp_path / "copy.safetensors") == called("show", out)
 

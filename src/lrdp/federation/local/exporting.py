@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
-
-import torch
 
 from lrdp import files
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.standing import Standing
+from lrdp.federation.local.torch_files import write_torch
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_files import AnyModel, KeptModel, ModelPlace, write_model
@@ -75,18 +73,7 @@ def export(kept: AnyModel, path: Path) -> None:
     _FORMATS[path.suffix](path, kept)
 
 
-def _write_torch(path: Path, kept: AnyModel) -> None:
-    """A state dict, for ``torch.load(path, weights_only=True)``."""
-    stream = io.BytesIO()
-    tensors = {name: torch.from_numpy(values) for name, values in kept.layout.arrays(kept.vector).items()}
-    torch.save(tensors, stream)
-    try:
-        files.write_new(path, stream.getvalue(), files.OWNER_ONLY)
-    except OSError as problem:
-        raise InvalidInput(f"the model cannot be written to {path}: {problem.strerror}.") from None
-
-
 _FORMATS: Final[Mapping[str, Callable[[Path, AnyModel], None]]] = {
     ".safetensors": write_model,
-    ".pt": _write_torch,
+    ".pt": write_torch,
 }
