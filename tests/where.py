@@ -37,7 +37,6 @@ CODEC = {
 
 COMMANDS = {
     "blame": ["federation/server/test_blaming"],
-    "founding": ["test_runbook", "test_deploy"],
     "pilot_compose": ["test_deploy"],
     "registry": ["commands/test_integrity"],
 }

@@ -16,7 +16,8 @@ from lrdp.experiments.digits import records, share
 APP: Final = Path(__file__).parents[2] / "apps" / "digits"
 CODE: Final = APP / "hospital"
 _LOG: Final = "setting-up"
-TASK: Final = '\n[task]\n# This hospital\'s own code, for its guard.\nmodule = "digits_task:task"\n'
+TASK: Final = "digits_task:task"
+"""Each hospital's own code, for its guard."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,17 +130,15 @@ def _card(hospital: Hospital, office: Path, processes: Processes) -> Path:
 
 
 def _open_budget(hospital: Hospital, budgeting: Budgeting, parties: Parties, processes: Processes) -> None:
-    """A policy is written, read, completed by the hospital, and only then is its budget opened."""
+    """A policy is written, and only once the hospital has read it is its budget opened."""
     planned = ("--rounds", budgeting.rounds, "--local-steps", budgeting.local_steps)
     at_most = share(hospital.count) + 1  # one to spare
     sizes = ("--dataset-size", at_most, "--batch-size", budgeting.batch_size)
     budget = ("--epsilon", budgeting.epsilon, "--delta", budgeting.delta)
     named = ("--folder", hospital.folder, "--client", hospital.name, "--unit", "image")
-    pins = ("--registry", parties.registry, "--server-key", parties.server_card)
+    pins = ("--registry", parties.registry, "--server-key", parties.server_card, "--task", TASK)
     _lrdp(processes, "init", "--policy-only", *named, *budget, *sizes, *planned, *pins)
-    text = hospital.policy.read_text(encoding="utf-8")
-    hospital.policy.write_text(text + TASK, encoding="utf-8")
-    _lrdp(processes, "init", "--folder", hospital.folder, "--rounds", budgeting.rounds)
+    _lrdp(processes, "init", "--folder", hospital.folder, *pins)
 
 
 def ledger_of(hospital: Hospital, processes: Processes) -> dict[str, Any]:

@@ -81,6 +81,7 @@ LINES = {
         {
             "write": NEW,
             "plot": PLOT,
+            "registry": PLAIN,  # which is refused where no policy is written: read in tests/commands/test_own_rules.py
         },
         long=True,
     ),

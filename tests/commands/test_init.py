@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from lrdp.cli import app
 from lrdp.errors import LrdpError
 from lrdp.integrity import new_identity
-from lrdp.ledger import Clipped, read_policy
+from lrdp.ledger import Clipped, Home, read_policy
 
 from .clients import Client, folder
 
@@ -59,9 +59,6 @@ def test_the_guards_task_stands_in_the_policy_and_the_folder_is_its_owners(tmp_p
     client.run("init", *folder(client), "--policy-only", "--task", "digits_task:task")
     assert read_policy(client.home.policy).task == "digits_task:task"
     assert client.home.folder.stat().st_mode & 0o777 == 0o700
-    again = CliRunner().invoke(app, ["init", *folder(client), "--policy-only", "--task", "other:task"])
-    assert 'module = "other:task"' in again.stderr, "a policy is kept, and that is said"
-    assert read_policy(client.home.policy).task == "digits_task:task"
     injected = 'm:n"\n[execution]\nmicro_batch = 1\n# "'
     other = Client(tmp_path / "other")
     assert "package.module:name" in other.run("init", *folder(other), "--task", injected, code=2)
@@ -141,6 +138,22 @@ def test_more_rows_of_a_unit_than_an_epsilon_is_worked_out_for_open_nothing(tmp_
     said = client.run("init", *folder(client), "--rows-per-unit", "1000000000", code=2)
     assert "max_rows_per_unit must be at most 1048576, got 1000000000" in said
     assert not client.home.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ((), "can never be raised, because its rounds are reserved: `lrdp init` and `lrdp found` make one that can be"),
+        (("--accountant", "rdp"), "`lrdp ledger raise` takes it from the policy"),
+    ],
+)
+def test_it_is_said_at_the_opening_whether_a_budget_can_be_raised(
+    tmp_path: Path, asked: tuple[str, ...], words: str
+) -> None:
+    said = CliRunner().invoke(app, ["init", "--folder", str(tmp_path / "home"), *PLANNED, *asked]).stderr
+    assert words in said
+    with Home(folder=tmp_path / "home").open() as ledger:
+        assert ledger.books.rule.may_grow == ("ledger raise" in said)
 
 
 def test_a_budget_that_is_open_is_called_so(client: Client) -> None:

@@ -1,7 +1,6 @@
 """`lrdp init` pins what the consortium's files say, and refuses what could not be kept."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -83,20 +82,6 @@ def test_without_a_server_it_is_said_that_no_session_is_joined(tmp_path: Path) -
     write_registry(tmp_path, 4)
     assert "No server is pinned: no session is joined" in run(tmp_path, *pins(tmp_path)[:2])
     assert policy(tmp_path).peers.server_keys == ()
-
-
-def test_a_policy_that_is_there_is_kept_and_the_lines_that_would_pin_are_shown(tmp_path: Path) -> None:
-    """For policies from before: what to add is said, and adding it is the administrator's."""
-    registry = write_registry(tmp_path, 4)
-    run(tmp_path)
-    path = Home(folder=tmp_path / "home").policy
-    before = path.read_text()
-    said = run(tmp_path, *pins(tmp_path), "--client", "somebody")  # the policy's own name counts
-    assert path.read_text() == before
-    (table,) = re.findall(r"\[peers\]\n.*?\nretries = .*?\n", said, re.DOTALL)
-    path.write_text(re.sub(r"\[peers\]\n.*?\nretries = .*?\n", lambda _: table, before, flags=re.DOTALL))
-    assert policy(tmp_path).peers.registry_sha256 == registry.digest.hex()
-    assert policy(tmp_path).peers.server_keys == (SERVER.signing_key.hex(),)
 
 
 WRONG = {

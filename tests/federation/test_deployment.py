@@ -63,7 +63,9 @@ def founded(folder, training, count, shares):
 def furnish(hospital):
     """Its records, and its own code in its policy."""
     write_records(hospital)
-    hospital.policy.write_text(hospital.policy.read_text(encoding="utf-8") + TASK, encoding="utf-8")
+    hospital.policy.write_text(
+        hospital.policy.read_text(encoding="utf-8") + f'\n[task]\nmodule = "{TASK}"\n', encoding="utf-8"
+    )
 
 
 def peopled(folder, count):
@@ -229,10 +231,9 @@ def test_a_deployment_that_fails_leaves_no_process(tmp_path):
 
 
 def test_the_page_on_deployment_sets_up_a_hospital_that_can_be_guarded(tmp_path):
-    """Its commands as they stand there, in their order; what it says to write into the policy is written in between."""
+    """Its commands as they stand there, in their order."""
     page = (SCRIPTS.parent / "docs" / "deployment.md").read_text(encoding="utf-8")
     keys, server, registry, policy, budget, copy = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
-    (written,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def typed(commands):
@@ -247,11 +248,9 @@ def test_the_page_on_deployment_sets_up_a_hospital_that_can_be_guarded(tmp_path)
 
     typed("".join(keys.replace("hospital-0", f"hospital-{number}") for number in range(4)) + server + registry)
     (digest,) = re.findall(r"digest +([0-9a-f]{64})", typed(policy))
-    file = tmp_path / "hospital-0" / "policy.toml"
-    file.write_text(file.read_text(encoding="utf-8") + written, encoding="utf-8")
     typed(budget + copy)
 
-    home = ClientHome(folder=file.parent)
+    home = ClientHome(folder=tmp_path / "hospital-0")
     with closing(home.ledger()) as ledger:
         assert ledger.books.charges.states == {}
     peers, known = home.policy().peers, load_identity(tmp_path / "server" / "identity.pem")

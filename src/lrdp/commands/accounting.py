@@ -39,8 +39,6 @@ class AccountantName(StrEnum):
     PLD = PldAccountant.name
 
 
-ClientName = Annotated[str, typer.Option(help="The client's name, as in the registry: a-z, 0-9, '.', '_' and '-'.")]
-UnitName = Annotated[str, typer.Option(help="Whom the guarantee protects.")]
 DatasetSize = Annotated[
     int, typer.Option("--dataset-size", "-n", help="The client's number of records: a public bound.")
 ]

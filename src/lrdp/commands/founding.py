@@ -14,6 +14,7 @@ from lrdp import files
 from lrdp.accounting import Budget, Training
 from lrdp.commands.init import RECOMMENDED_SAMPLING, CountingOption, MechanismOption, recipe
 from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.own_rules import of_raising
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.errors import InvalidInput
 from lrdp.integrity import FEWEST, require_name
@@ -64,10 +65,12 @@ def found(
         dataset_size=dataset_size, batch_size=batch_size, rounds=rounds, local_steps=local_steps, budget=budget
     )
     _require_names(names, min_roster)
-    from lrdp.federation import CommonRules
+    from lrdp.federation import CommonRules, Consortium
 
     rules = CommonRules(unit=unit, scheme=scheme, recipe=recipe(mechanism, accountant))
     made = _founded(folder, dict.fromkeys(names, training), min_roster, rules)
+    with Consortium(folder=folder).client(names[0]).ledger() as ledger:  # all are counted alike
+        say(of_raising(ledger.books.rule))
     say("For a pilot: one person holds all keys. In production each hospital, server and office make their own.")
     say(f"Fill in {folder / 'code' / f'{_TASK}.py'}: what is trained, and how the records are read.")
     say("Then, for each hospital:")

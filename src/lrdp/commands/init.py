@@ -9,10 +9,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from lrdp.accounting import MECHANISMS, Budget, SizedGaussian, Training
-from lrdp.commands.accounting import ClientName, UnitName
+from lrdp.commands.kept_policy import keep, require_rounds
 from lrdp.commands.output import AsJson, print_record, say
+from lrdp.commands.own_rules import ClientName, ClippedOption, RowsPerUnit, TaskName, UnitName, given, of_raising
 from lrdp.commands.paths import Folder
-from lrdp.commands.peers import pinned
+from lrdp.commands.peers import MinRoster, Pins, RegistryToPin, SchemeOption, ServerKeys, pinned
 from lrdp.commands.steps import choices
 from lrdp.integrity import require_name
 from lrdp.ledger import (
@@ -22,12 +23,10 @@ from lrdp.ledger import (
     Clipped,
     Holder,
     Home,
+    PeersRule,
     PolicyRecipe,
-    Scheme,
     draft,
     open_budget,
-    peers_lines,
-    read_policy,
     summarize,
     write_draft,
 )
@@ -58,13 +57,12 @@ def recipe(mechanism: str, accountant: BudgetCounting | None) -> PolicyRecipe:
 
 
 def init(
+    context: typer.Context,
     folder: Folder = Path(),
     client: ClientName = "client",
     unit: UnitName = "person",
-    rows_per_unit: Annotated[int, typer.Option(help="The most rows that one unit has.")] = 1,
-    clipped: Annotated[
-        Clipped, typer.Option(help="Rows each by themselves, or all rows of a unit together: then sizes count units.")
-    ] = Clipped.ROWS,
+    rows_per_unit: RowsPerUnit = 1,
+    clipped: ClippedOption = Clipped.ROWS,
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")] = 8.0,
     delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
     dataset_size: Annotated[
@@ -84,42 +82,26 @@ def init(
     local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
     mechanism: MechanismOption = RECOMMENDED_SAMPLING,
     accountant: CountingOption = None,
-    registry: Annotated[Path | None, typer.Option(help="The consortium's registry, to pin.")] = None,
-    server_key: Annotated[
-        list[str] | None, typer.Option(help="A server to pin: its card's file, or its key's 64 digits; repeatable.")
-    ] = None,
-    min_roster: Annotated[
-        int | None, typer.Option(help="The fewest participants of a round (default: a majority of the registry).")
-    ] = None,
-    scheme: Annotated[
-        Scheme, typer.Option(help="What a server may see: each noised update (sketch), or their sum alone (exact).")
-    ] = Scheme.SKETCH,
-    task: Annotated[
-        str, typer.Option(help="What a guard trains: MODULE:NAME of a LocalTask in the client's own code.")
-    ] = "",
+    registry: RegistryToPin = None,
+    server_key: ServerKeys = None,
+    min_roster: MinRoster = None,
+    scheme: SchemeOption = None,
+    task: TaskName = "",
     policy_only: Annotated[bool, typer.Option("--policy-only", help="Write the policy and stop, to edit it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a policy with every line explained, make keys, and open the budget.
 
-    An existing policy is kept, and its budget is opened as it stands.
+    An existing policy is kept, and its budget is opened as it stands; not, if it contradicts an option that is given.
 
     Example: lrdp init --client hospital-a --unit patient --dataset-size 30000
     """
-    home = Home(folder=folder)
-    name = read_policy(home.policy).identity.client if home.policy.exists() else client
-    require_name(name)
-    peers = pinned(name, registry, server_key or [], min_roster, scheme)
+    home, pins = Home(folder=folder), Pins(registry, server_key, min_roster, scheme)
     kept = home.policy.exists()
     if kept:
-        say(f"{home.policy} is kept as it is.")
-        if registry is not None:
-            say("These lines would pin what you named:")
-            for line in peers_lines(peers).splitlines():
-                say(line)
-        if task and task != read_policy(home.policy).task:
-            say(f'And this table would name the task: [task], with the line module = "{task}".')
+        keep(home.policy, given(context), pins)
     else:
+        require_name(client)
         training = Training(
             dataset_size=dataset_size,
             batch_size=batch_size,
@@ -128,18 +110,26 @@ def init(
             budget=Budget(epsilon=epsilon, delta=delta),
         )
         holder = Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit, clipped=clipped)
+        peers = pinned(client, pins, PeersRule())
         write_draft(home, replace(draft(holder, training, peers, recipe(mechanism, accountant)), task=task))
         say(f"Wrote {home.policy}: read it, every line is explained.")
-    made: dict[str, Any] = {"policy": str(home.policy)}
-    if not policy_only:
-        with open_budget(home, rounds if kept else None) as ledger:
-            lasts = summarize(ledger.books).rounds_left
-        made |= {
-            "rounds": lasts,
-            "ledger": str(home.ledger),
-            "key": str(home.key),
-            "administrator_key": str(home.administrator),
-        }
-        say(f"Opened the budget in {home.ledger}: it lasts for {lasts} rounds of the costliest kind.")
-        say(f"Move {home.administrator} off this machine: it can void charges, adopt heads, and raise the budget.")
-    print_record(made, as_json)
+    opened = {} if policy_only else _opened(home, rounds if kept else None)
+    print_record({"policy": str(home.policy), **opened}, as_json)
+
+
+def _opened(home: Home, rounds: int | None) -> dict[str, Any]:
+    """Open the budget, for at least that many rounds; returns for how many, and what was made."""
+    if rounds is not None:
+        require_rounds(home.policy, rounds)
+    with open_budget(home, rounds) as ledger:
+        lasts = summarize(ledger.books).rounds_left
+        rule = ledger.books.rule
+    say(f"Opened the budget in {home.ledger}: it lasts for {lasts} rounds of the costliest kind.")
+    say(of_raising(rule))
+    say(f"Move {home.administrator} off this machine: it can void charges, adopt heads and close the ledger.")
+    return {
+        "rounds": lasts,
+        "ledger": str(home.ledger),
+        "key": str(home.key),
+        "administrator_key": str(home.administrator),
+    }

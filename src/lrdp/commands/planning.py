@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -28,19 +29,51 @@ from lrdp.accounting import (
     recipes,
     trials,
 )
-from lrdp.commands.accounting import ClientName, DatasetSize, Delta, Epsilon, UnitName
+from lrdp.commands.accounting import DatasetSize, Delta, Epsilon
 from lrdp.commands.output import AsJson, print_json, print_line, say, screen
+from lrdp.commands.own_rules import ClientName, ClippedOption, RowsPerUnit, TaskName, UnitName, given, of_raising
 from lrdp.commands.paths import replace, write_new
+from lrdp.commands.peers import MinRoster, Pins, RegistryToPin, SchemeOption, ServerKeys, pinned
 from lrdp.errors import InvalidInput
 from lrdp.integrity import require_name
-from lrdp.ledger import BudgetCounting, Holder, PolicyDraft, parse_policy, promised
+from lrdp.ledger import BudgetCounting, Clipped, Holder, PeersRule, PolicyDraft, parse_policy, promised, require_task
 from lrdp.report import frontier_plot, frontier_table, plan_plot, plan_table, starting_values
 
 Item = TypeVar("Item")
 _USUAL_ROWS = 32
+_OF_A_POLICY = (
+    *("client", "unit", "rows_per_unit", "clipped"),
+    *("registry", "server_key", "min_roster", "scheme", "task"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Writing:
+    """Where the recommended policy is written, if anywhere, and what it says that no plan decides."""
+
+    path: Path | None
+    holder: Holder
+    peers: PeersRule
+    task: str
+
+    def done(self, training: Training, step: SizedGaussian, accountant: Accountant) -> dict[str, Any]:
+        """Write it to a new file; returns its path, and how many rounds its ledger will admit."""
+        if self.path is None:
+            return {"policy": None, "rounds_promised": None}
+        counting = BudgetCounting.RESERVED if accountant.name == PldAccountant.name else BudgetCounting.RENYI
+        drafted = PolicyDraft(
+            holder=self.holder, training=training, step=step, counting=counting, peers=self.peers, task=self.task
+        )
+        promise = promised(parse_policy(drafted.text(), source=self.path.name)).kept()
+        write_new(self.path, drafted.text().encode())
+        say(f"Wrote {self.path}: its budget lasts for {promise.rounds} rounds of {training.local_steps} steps.")
+        say(of_raising(promise.rule))
+        say("Read it, every line is explained; then open the budget with `lrdp init` in its folder.")
+        return {"policy": str(self.path), "rounds_promised": promise.rounds}
 
 
 def plan(
+    context: typer.Context,
     dataset_size: DatasetSize,
     epsilon: Epsilon,
     delta: Delta,
@@ -60,20 +93,36 @@ def plan(
     write: Annotated[Path | None, typer.Option(help="Write the policy that is recommended to this new file.")] = None,
     client: ClientName = "client",
     unit: UnitName = "person",
+    rows_per_unit: RowsPerUnit = 1,
+    clipped: ClippedOption = Clipped.ROWS,
+    registry: RegistryToPin = None,
+    server_key: ServerKeys = None,
+    min_roster: MinRoster = None,
+    scheme: SchemeOption = None,
+    task: TaskName = "",
     as_json: AsJson = False,
 ) -> None:
     """Which mechanism, which batch, how many steps: all side by side, and which to choose.
 
     With --passes batches may be larger than memory holds; with -b, --rounds and --local-steps all hold the same rows.
+    What no plan decides, from --client to --task, goes into the policy that --write writes, as with lrdp init.
 
     Example: lrdp plan -n 30000 --passes 5 --rows 32 --epsilon 8 --delta 1e-5 --write policy.toml
     """
     budget = Budget(epsilon=epsilon, delta=delta)
     _one_view(passes, {"--rows": rows, "--least-steps": least_steps}, {"-b": batch_size, "--rounds": rounds})
+    _for_a_policy(given(context))
     require_name(client)
+    if task:
+        require_task(task)
     if write is not None:
         _require_room(write)
-    holder = Holder(client=client, unit=unit, max_rows_per_unit=1)
+    writing = _Writing(
+        path=write,
+        holder=Holder(client=client, unit=unit, max_rows_per_unit=rows_per_unit, clipped=clipped),
+        peers=pinned(client, Pins(registry, server_key, min_roster, scheme), PeersRule()),
+        task=task,
+    )
     if passes is not None:
         aim = TrainingAim(
             dataset_size=dataset_size,
@@ -83,7 +132,7 @@ def plan(
             least_steps=LEAST_STEPS if least_steps is None else least_steps,
             local_steps=local_steps,
         )
-        _by_passes(aim, holder, plot, write, as_json)
+        _by_passes(aim, plot, writing, as_json)
     else:
         training = Training(
             dataset_size=dataset_size,
@@ -92,7 +141,7 @@ def plan(
             local_steps=_given("--local-steps", local_steps),
             budget=budget,
         )
-        _at_equal_rows(training, holder, plot, write, as_json)
+        _at_equal_rows(training, plot, writing, as_json)
 
 
 def _require_room(path: Path) -> None:
@@ -100,6 +149,14 @@ def _require_room(path: Path) -> None:
     if path.exists() or not path.parent.is_dir():
         why = "is already there" if path.exists() else "would lie in no folder"
         raise InvalidInput(f"--write {path} {why}: nothing was computed or written.")
+
+
+def _for_a_policy(asked: dict[str, Any]) -> None:
+    """What only a policy says is not ignored where none is written."""
+    wasted = [name for name in _OF_A_POLICY if name in asked]
+    if wasted and "write" not in asked:
+        option = wasted[0].replace("_", "-")
+        raise InvalidInput(f"--{option} only has a meaning with --write, for the policy: nothing was computed.")
 
 
 def _one_view(passes: float | None, with_passes: dict[str, int | None], without: dict[str, int | None]) -> None:
@@ -116,7 +173,7 @@ def _given(name: str, value: int | None) -> int:
     return value
 
 
-def _by_passes(aim: TrainingAim, holder: Holder, plot: Path | None, write: Path | None, as_json: bool) -> None:
+def _by_passes(aim: TrainingAim, plot: Path | None, writing: _Writing, as_json: bool) -> None:
     if plot is not None:
         plan_plot.check(plot)
     found = _searched(aim, as_json)
@@ -130,7 +187,7 @@ def _by_passes(aim: TrainingAim, holder: Holder, plot: Path | None, write: Path 
         local_steps=best.local_steps,
         budget=aim.budget,
     )
-    affords = _written(training, best.mechanism, best.accountant, holder, write)
+    affords = writing.done(training, best.mechanism, best.accountant)
     if as_json:
         print_json({**frontier_table.record(found), **affords, **_start(training, best.mechanism)})
     else:
@@ -153,7 +210,7 @@ def _searched(aim: TrainingAim, quiet: bool) -> BatchFrontier:
     return BatchFrontier(aim=aim, searched=searched, finalists=finalists, measures=measures)
 
 
-def _at_equal_rows(training: Training, holder: Holder, plot: Path | None, write: Path | None, as_json: bool) -> None:
+def _at_equal_rows(training: Training, plot: Path | None, writing: _Writing, as_json: bool) -> None:
     if plot is not None:
         plan_plot.check(plot)
     total = len(recipes(training))
@@ -162,28 +219,13 @@ def _at_equal_rows(training: Training, holder: Holder, plot: Path | None, write:
         curves = _progress(plan_plot.curves(planned), len(planned.options), "Drawing", as_json)
         replace(plot, plan_plot.draw(planned, list(curves), plot))
     best = planned.recommended
-    affords = _written(training, best.mechanism, best.accountant, holder, write)
+    affords = writing.done(training, best.mechanism, best.accountant)
     if as_json:
         print_json({**plan_table.record(planned), **affords, **_start(training, best.mechanism)})
     else:
         screen(least_width=plan_table.WIDTH).print(plan_table.table(planned))
         print_line(f"Recommended: {planned.reason}")
         _print_start(training, best.mechanism)
-
-
-def _written(
-    training: Training, step: SizedGaussian, accountant: Accountant, holder: Holder, path: Path | None
-) -> dict[str, Any]:
-    """Write the recommended policy to a new file; returns its path, and how many rounds its ledger will admit."""
-    if path is None:
-        return {"policy": None, "rounds_promised": None}
-    counting = BudgetCounting.RESERVED if accountant.name == PldAccountant.name else BudgetCounting.RENYI
-    text = PolicyDraft(holder=holder, training=training, step=step, counting=counting).text()
-    rounds = promised(parse_policy(text, source=path.name)).kept().rounds
-    write_new(path, text.encode())
-    say(f"Wrote {path}: its budget lasts for {rounds} rounds of {training.local_steps} steps.")
-    say("Read it, every line is explained; then open the budget with `lrdp init` in its folder.")
-    return {"policy": str(path), "rounds_promised": rounds}
 
 
 def _start(training: Training, step: SizedGaussian) -> dict[str, Any]:

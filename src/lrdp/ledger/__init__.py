@@ -98,7 +98,7 @@ from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.opening import promised
 from lrdp.ledger.outbox import Reply
 from lrdp.ledger.policy import BudgetCounting, Clipped, Holder, PeersRule, Policy, Retries, Scheme
-from lrdp.ledger.policy_file import parse_policy, read_policy
+from lrdp.ledger.policy_file import parse_policy, read_policy, require_task
 from lrdp.ledger.receipt import Receipt
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.reports import REPORT_LABEL, Report, read_report, report_of
@@ -161,6 +161,7 @@ __all__ = [
     "read_toml",
     "replace_key",
     "report_of",
+    "require_task",
     "rotate_key",
     "rounds_left",
     "summarize",

@@ -243,9 +243,14 @@ def _task(reader: _Reader) -> str:
     if "task" not in reader.tables:
         return ""
     name = reader.get("task.module", str)
+    return reader.checked("task", lambda: require_task(name))
+
+
+def require_task(name: str) -> str:
+    """The name, if it is one that a guard could import a task by."""
     if not _TASK.fullmatch(name):
         raise InvalidInput(
-            f'{reader.source}{reader.line("task.module")}: module must be a name as in "package.module:name", got '
-            f"{name[:80]!r}."
+            f'module must be a name as in "package.module:name", got {name[:80]!r}: a guard imports its task by it.',
+            field="module",
         )
     return name
