@@ -20,7 +20,8 @@ from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.texts import FLOAT, LONGEST_LINE, MECHANISM, WHOLE, WORD, Spelling, one_of
 from lrdp.version import __version__
 
-FORMAT: Final = "1"
+FORMAT: Final = 1
+"""Of a ledger, entries and file together; a release that changes either raises it, and brings a migration."""
 
 
 class Opened(NamedTuple):
@@ -192,7 +193,7 @@ def check_format(first: bytes) -> None:
     """
     name, _, rest = first[:200].partition(b"\t")
     written = rest.split(b"\t")[1:2]
-    if name == b"OPENED" and written and written != [FORMAT.encode()]:
+    if name == b"OPENED" and written and written != [str(FORMAT).encode()]:
         raise LedgerDamaged(
             f"these books are of format {written[0][:20].decode(errors='replace')!r} and this release, lrdp "
             f"{__version__}, reads {FORMAT}: nothing was changed; use the release that wrote them, or a later one."

@@ -20,7 +20,7 @@ def opening(policy: Policy, key: str, administrator: str, rule: FilterRule, cloc
     """The first entry of a ledger."""
     return events.Opened(
         at=clock,
-        format=events.FORMAT,
+        format=str(events.FORMAT),
         ledger=secrets.token_hex(16),
         client=policy.identity.client,
         unit=policy.identity.unit,

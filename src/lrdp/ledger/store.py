@@ -16,11 +16,12 @@ from typing import Final
 
 from lrdp import files
 from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnwritable
+from lrdp.ledger.events import FORMAT
 from lrdp.ledger.sqlite_errors import explained, is_hot_journal, stored_bytes
 
 APPLICATION_ID: Final = 0x4C524450  # "LRDP"
-FILE_FORMAT: Final = 0
-"""SQLite's ``user_version`` of the tables below; a release that changes them raises it, and brings a migration."""
+_FORMAT_OF_VERSION_0: Final = 1
+"""SQLite's ``user_version`` counts from 0, and formats from 1: the file names the format that its first entry names."""
 _SCHEMA: Final = (
     "CREATE TABLE entries (seq INTEGER PRIMARY KEY, line BLOB NOT NULL, digest BLOB NOT NULL)",
     "CREATE TABLE outbox (charge INTEGER PRIMARY KEY, head TEXT NOT NULL, reply BLOB NOT NULL)",
@@ -82,6 +83,7 @@ class Store:
             for statement in _SCHEMA:
                 sql.execute(statement)
             sql.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            sql.execute(f"PRAGMA user_version={FORMAT - _FORMAT_OF_VERSION_0}")
             sql.execute("COMMIT")
             sql.close()
         files.sync_folder(path.parent)
@@ -106,11 +108,12 @@ class Store:
         if not read_only:
             sql.execute("PRAGMA journal_mode=DELETE")
             sql.execute("PRAGMA synchronous=EXTRA")
-        (release,) = sql.execute("PRAGMA user_version").fetchone()
-        if release != FILE_FORMAT:
+        (version,) = sql.execute("PRAGMA user_version").fetchone()
+        written = version + _FORMAT_OF_VERSION_0
+        if written != FORMAT:
             raise LedgerDamaged(
-                f"the file {self.path} is of format {release} and this release reads {FILE_FORMAT}: nothing was "
-                f"changed; use the release that wrote it, or a later one."
+                f"the file {self.path} is of format {written} and this release reads {FORMAT}: nothing was changed; "
+                f"use the release that wrote it, or a later one."
             )
         sql.execute("BEGIN")
         whole = self._is_whole(sql)

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 from federation.hostile import VICTIM, Stage, refused, stage
-from federation.masked import charges, question_in, state_of
+from federation.masked import charges, question_in
 from federation.worlds import World, world
 from lrdp import cli
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.blaming import blamed
 from lrdp.federation.wire.case_files import read_case
 from lrdp.federation.wire.disputing import Deposed, Dispute
@@ -44,13 +46,17 @@ class Framing:
             self.asked += 1
             return None if self.mute else message
         if isinstance(answer, OwnTag):
-            state = state_of(self.place, "hospital-2")
-            assert isinstance(state, Tagged)
-            wire = Wire(state.ready.position)
-            tag = wire.read_tag(answer.tag)
-            lie = client.sign_tag(state.ready.identity, state.header, tag.value ^ 1)
-            message.content = to_records(to_frame(OwnTag(tag=wire.tag(lie))))
+            message.content = lied(self.place.consortium.client("hospital-2"), answer)
         return message
+
+
+def lied(home: ClientHome, answer: OwnTag) -> RecordDict:
+    """Another tag in the place of a hospital's own, signed with its keys."""
+    state = Standing(home.standing).load(home.identity())
+    assert isinstance(state, Tagged)
+    wire = Wire(state.ready.position)
+    lie = client.sign_tag(state.ready.identity, state.header, wire.read_tag(answer.tag).value ^ 1)
+    return to_records(to_frame(OwnTag(tag=wire.tag(lie))))
 
 
 def called(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
