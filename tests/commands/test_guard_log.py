@@ -165,6 +165,15 @@ def test_a_guard_that_does_not_start_leaves_an_earlier_page_as_it_is(tmp_path: P
     assert [each.name for each in tmp_path.iterdir()] == ["guard.prom"]
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_guard_that_is_started_again_goes_on_in_its_log(tmp_path: Path, as_json: bool) -> None:
+    for number in range(3):
+        with logging_to(as_json, tmp_path / "guard.log") as log:
+            log.warning("start %d", number)
+    lines = (tmp_path / "guard.log").read_text().splitlines()
+    assert [f"start {number}" in line for number, line in enumerate(lines)] == [True] * 3
+
+
 def test_a_log_or_a_page_that_cannot_be_written_is_said_before_anything_is_opened(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
         log_to(False, tmp_path)
@@ -174,8 +183,12 @@ def test_a_log_or_a_page_that_cannot_be_written_is_said_before_anything_is_opene
     ledger.write_bytes(b"SQLite format 3")
     with pytest.raises(InvalidInput, match="of another kind, and is not overwritten"), shown(None, ledger):
         pass
-    with pytest.raises(InvalidInput, match="not a guard's log"):
-        log_to(False, ledger)
+    registry = tmp_path / "registry.json"
+    registry.write_text('{"members": []}')
+    for other in (ledger, registry):
+        with pytest.raises(InvalidInput, match="not a guard's log"):
+            log_to(False, other)
+    assert registry.read_text() == '{"members": []}'
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidInput, match="a pipe without a reader"):
         log_to(False, tmp_path / "pipe")

@@ -13,6 +13,7 @@ from federation.hostile import change_policy
 from federation.worlds import World, initial, world
 from lrdp.errors import NoVerifiedRound
 from lrdp.federation import BufferedAverage, RoundReport, Terms, VerifiedAverage
+from lrdp.federation.client.state_file import _SAVED, _SAVED_V1, Saved
 from lrdp.federation.server.convening import Convener
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
@@ -325,6 +326,19 @@ def test_a_session_whose_sum_waits_for_a_broken_disk_says_so_and_goes_on_once_it
     place.strategy().start(place.grid, None, num_rounds=3 + tried, timeout=5)
     assert place.reports[tried].verified
     assert charges(place)[0] == len(place.reports) - tried
+
+
+def test_an_upgrade_in_the_midst_of_a_round_costs_nobody_another_update(tmp_path: Path) -> None:
+    """Version 0.1 kept no head beside its state, so there is nothing that the books could lack."""
+    place = once_shown(tmp_path, 3)
+    for name in place.names:
+        session = place.consortium.client(name).standing
+        now = Saved(**_SAVED.decode((session / "state").read_bytes()))
+        (session / "state").write_bytes(_SAVED_V1.encode(now))
+        (session / "head").unlink()
+    place.strategy().start(place.grid, None, num_rounds=1, timeout=5)
+    assert [report.verified for report in place.reports] == [True]
+    assert charges(place) == [1] * 3
 
 
 def test_the_others_make_the_round_where_two_of_them_have_lost_what_they_showed(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ from lrdp.screen import visible
 GUARD_LOG: Final = logging.getLogger("lrdp.guard")
 ShowLine = Callable[[str], None]
 _PAGE: Final = b"# HELP"
+_TIMED: Final = re.compile(rb'\d{4}-\d\d-\d\dT|\{"time": \d')
+_LONGEST_TIME: Final = 16
 _FIELDS: Final = (
     *("asked", "answered", "seconds", "round", "charged"),
     *("client", "spent", "left", "total", "rounds_left", "socket", "unsent"),
@@ -103,13 +106,13 @@ def _own_file(path: Path) -> logging.Handler:
 
 
 def _require_log(path: Path) -> None:
-    """A slip of the hand appends to no ledger and no key: each line of a log begins with its day, or is an object."""
+    """A slip of the hand appends to no other file: each line of a log begins with its time."""
     if path.is_fifo():
         raise OSError(errno.EINVAL, "a pipe without a reader would hold up the guard")
     if path.is_file():
         with files.opened(path) as file:
-            first = file.read(1)
-        if first not in (b"", b"2", b"{"):
+            begins = file.read(_LONGEST_TIME)
+        if begins and not _TIMED.match(begins):
             raise OSError(errno.EINVAL, "what is there is not a guard's log")
 
 

@@ -217,7 +217,9 @@ def test_a_state_of_the_version_before_is_taken_up_with_its_accept(tmp_path: Pat
     here = Standing(tmp_path)
     assert same(here.load(WHO), state)
     assert here.accepted() == b"the word"
+    assert here.predates_heads()
     here.save(state)
+    assert not here.predates_heads(), "this version keeps one"
     (tmp_path / "accepted").unlink()
     assert here.accepted() == b"the word", "from here on it is part of the state"
 

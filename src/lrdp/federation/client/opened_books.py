@@ -30,7 +30,7 @@ def opened_books(home: ClientHome, standing: Standing, heads: Sequence[str] = ()
         for head in (kept, *heads):
             with suppress(InvalidInput):
                 ledger.witness(Head.decode(head))
-        if not _continues(ledger, kept):
+        if not (_continues(ledger, kept) or standing.predates_heads()):
             standing.turn_to_other_books(home.identity(), ledger.books.seq)
             standing.keep_head(ledger.head().encode())
         yield ledger

@@ -194,6 +194,10 @@ class Standing:
         """The last head of the ledger that is known here; empty where none is."""
         return content(self._folder / "head").decode("ascii", errors="replace")
 
+    def predates_heads(self) -> bool:
+        """Whether version 0.1 saved it, which kept no head: the books that are here are its own, as they were then."""
+        return not self.head() and self._state.is_of_version_1()
+
     def keep_head(self, head: str) -> None:
         """Remember it, beyond the session too."""
         if head != self.head():

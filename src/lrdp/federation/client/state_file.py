@@ -86,6 +86,14 @@ class StateFile:
         except LrdpError:
             return b""
 
+    def is_of_version_1(self) -> bool:
+        """Whether version 0.1 saved it."""
+        try:
+            _SAVED_V1.decode(content(self._folder / "state"))
+        except LrdpError:
+            return False
+        return True
+
     def load(self, identity: Identity) -> ClientState | None:
         """The state that was saved last; None where there is none that is whole.
 
