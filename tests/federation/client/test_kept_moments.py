@@ -125,7 +125,7 @@ def test_those_of_steps_that_the_books_do_not_hold_are_not_taken_up(tmp_path: Pa
 
     def more(rounds: int, kind: type[KeptMoments]) -> None:
         app = app_of(place, optimiser=Sgd(lr=0.1, momentum=0.9, over_rounds=True))
-        place.grid.nodes.update({1 + number: Node(app, {"partition-id": number}) for number in range(3)})
+        place.grid.nodes = {1 + number: Node(app, {"partition-id": number}) for number in range(3)}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(paying, "KeptMoments", kind)
             place.strategy().start(place.grid, initial(), num_rounds=rounds, timeout=5)
