@@ -64,7 +64,7 @@ FOUND: dict[str, dict[str, list[str]]] = {
         LEDGER: ["test_a_key_is_not_rotated_without_the_one_in_force"]
     },
     "a key that others may read was taken by one command and refused by another": {
-        "test_cli.py": ["test_a_key_that_others_may_read_is_refused_by_every_command_with_the_same_words"]
+        "commands/test_surface.py": ["test_a_key_that_others_may_read_is_refused_by_every_command_with_the_same_words"]
     },
     "init took a name that no registry takes": {
         "commands/test_init.py": ["test_a_name_that_no_registry_takes_is_refused_before_the_budget_is_opened"]
@@ -115,13 +115,14 @@ FOUND: dict[str, dict[str, list[str]]] = {
         "commands/test_training.py": ["test_what_does_not_work_ends_in_one_sentence_with_what_to_write"],
     },
     "wrong files, full disks, terminals of ASCII and absurd numbers ended in tracebacks": {
-        "test_cli.py": [
+        "commands/test_surface.py": [
             "test_every_command_and_every_path_of_it_is_in_the_table",
             "test_a_path_to_the_wrong_thing_is_one_sentence_and_changes_nothing",
             "test_an_absurd_number_is_one_sentence_and_changes_nothing",
-            "test_a_full_disk_is_one_sentence_and_the_same_line_works_once_there_is_room",
             "test_a_terminal_of_ascii_is_told_the_same_by_every_command",
         ],
+        "commands/test_full_disks.py": ["test_a_full_disk_is_one_sentence_and_the_same_line_works_once_there_is_room"],
+        "commands/test_permissions.py": ["test_what_may_not_be_written_is_one_sentence_and_all_stays_as_it_is"],
         "commands/test_streams.py": ["test_an_answer_that_cannot_be_written_is_one_sentence"],
     },
     "commands of the documentation failed": {

@@ -239,10 +239,20 @@ def _require_no_device(path: Path) -> None:
 
 
 @contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors say which file they are about: that of a write to a full disk has no name of its own."""
+    try:
+        yield
+    except OSError as problem:
+        problem.filename = problem.filename or str(path)
+        raise
+
+
+@contextmanager
 def _beside(path: Path, mode: int, publish: Callable[[str, Path], None]) -> Iterator[BinaryIO]:
     descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with _named(path), os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             if _POSIX:

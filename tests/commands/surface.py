@@ -6,6 +6,7 @@ A command that is new, or a path that is, has no entry here, and a test says so.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,32 +36,37 @@ class Role:
     spoiled: Mapping[str, int]
 
 
-NOWHERE = {"nowhere": 2, "noise.bin/below": 2}
+LONG = "n" * 300
+NO_FILE = {"../pipe": 2, "../circle": 2, LONG: 2}
+"""Not in the world itself, which is copied: a pipe, a link to itself, and a name that no system takes."""
+NOWHERE = {"nowhere": 2, "noise.bin/below": 2, **NO_FILE}
 
 
 def read(wrong: int, **more: int) -> Role:
     """A file that is read; ``wrong`` is the exit code for one of another kind."""
-    return Role({**NOWHERE, "empty": 2, "noise.bin": wrong, "nothing.txt": wrong, **more})
+    return Role({**NOWHERE, "empty": 2, "noise.bin": wrong, "nothing.txt": wrong, "0.bytes": wrong, **more})
 
 
 LEDGER = read(6)
-RECEIPTS = Role({**NOWHERE, "empty": 5, "noise.bin": 5, "nothing.txt": 5})
+RECEIPTS = Role({**NOWHERE, "empty": 5, "noise.bin": 5, "nothing.txt": 5, "0.bytes": 5})
 SIGNED = read(5)
 PLAIN = read(2)
-HOME = Role({"nowhere": 2, "empty": 2, "noise.bin": 2})
-CHARGING = Role({"nowhere": 4, "empty": 4, "noise.bin": 4})
-WRITTEN = Role({"empty": 2, "noise.bin/below": 2, "nowhere/below": 2, "/proc/new": 2})
+HOME = Role({"nowhere": 2, "empty": 2, "noise.bin": 2, **NO_FILE})
+CHARGING = Role(dict.fromkeys(HOME.spoiled, 4))
+WRITTEN = Role({"empty": 2, "noise.bin/below": 2, "nowhere/below": 2, "/proc/new": 2, **NO_FILE})
 NEW = Role({**WRITTEN.spoiled, "noise.bin": 2})
-MADE = Role({"noise.bin": 2, "noise.bin/below": 2, "/proc/new": 2})
+MADE = Role({"noise.bin": 2, "noise.bin/below": 2, "/proc/new": 2, **NO_FILE})
 ELSEWHERE = Role({})
-"""Read by the task's or the study's own code: see tests/experiments and tests/commands/test_guard.py."""
+"""Read by the task's or the study's own code, which no command can foresee: see tests/experiments and test_guard.py."""
 
 
 @dataclass(frozen=True)
 class Line:
     """Words that work in :func:`world`, by parameter.
 
-    ``long`` if they take minutes, or go on until they are stopped; ``writes`` if they write to files.
+    ``long`` if they take minutes, or go on until they are stopped: test_full_disks.py and test_guard.py try these on a
+    full disk, and test_guard_log.py and tests/ledger/test_damage.py what a guard meets once it runs. ``writes`` if they
+    write to files; test_permissions.py says to which.
     """
 
     given: Mapping[str, Any]
@@ -155,7 +161,7 @@ LINES = {
     ),
     "registry add": Line({"path": "open.json", "cards": "card.json"}, {"path": SIGNED, "cards": SIGNED}, writes=True),
     "registry replace-key": Line(
-        {"path": "open.json", "cards": "c000.json"}, {"path": SIGNED, "cards": SIGNED}, writes=True
+        {"path": "open.json", "cards": "renewed.json"}, {"path": SIGNED, "cards": SIGNED}, writes=True
     ),
     "registry remove": Line({"path": "open.json", "names": "c000"}, {"path": SIGNED}, writes=True),
     "registry show": Line({"path": "registry.json"}, {"path": SIGNED}),
@@ -194,11 +200,6 @@ LINES = {
 }
 
 
-def commands() -> dict[str, Any]:
-    """Every command, by the words that call it."""
-    return {" ".join(words): command for words, command in _walk(typer.main.get_command(app))}
-
-
 def _walk(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, inner in getattr(command, "commands", {}).items():
         yield from _walk(inner, (*words, name))
@@ -206,17 +207,26 @@ def _walk(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield words, command
 
 
+COMMANDS = {" ".join(words): command for words, command in _walk(typer.main.get_command(app))}
+"""Every command, by the words that call it."""
+QUICK = [name for name, line in LINES.items() if not line.long]
+WRITING = [(name, dict[str, str]()) for name in QUICK if LINES[name].writes]
+ASKED_TO = [("epsilon", {"plot": "picture.svg"}), ("plan", {"plot": "plan.svg"}), ("plan", {"write": "plan.toml"})]
+"""Commands that write if they are told to."""
+
+
 def parameters(command: Any, kind: str) -> list[str]:
     """The names of a command's parameters of a kind: Path, Int or Float."""
     return [each.name for each in command.params if kind in type(each.type).__name__]
 
 
-def words(name: str, command: Any, given: Mapping[str, Any]) -> list[str]:
-    """As they are typed."""
+def words(name: str, /, **other: Any) -> list[str]:
+    """The line of a command as it is typed, with ``other`` values for some of its parameters."""
+    given = {**LINES[name].given, **other}
     typed = name.split()
-    for each in command.params:
-        if each.name in given:
-            value = given[each.name]
+    for each in COMMANDS[name].params:
+        value = given.get(each.name)
+        if value is not None:
             option = [] if each.param_type_name == "argument" else [each.opts[0]]
             typed += option if value is True else [*option, *map(str, value if isinstance(value, list) else [value])]
     return typed
@@ -227,6 +237,9 @@ def world(folder: Path, run: Any) -> None:
     for name in ("empty", "folder.svg"):
         (folder / name).mkdir()
     (folder / "noise.bin").write_bytes(NOISE)
+    (folder / "0.bytes").touch()
+    os.mkfifo(folder.parent / "pipe")
+    (folder.parent / "circle").symlink_to("circle")
     (folder / "nothing.txt").write_text("nothing of the kind\n")
     (folder / "tiny.py").write_text("from torch import nn\nmodel = nn.Linear(2, 2)\n")
     for name in ("home", "restored", "charged", "raised", "lost", "ended"):
@@ -267,6 +280,7 @@ def _consortium(folder: Path, run: Any) -> None:
     for name in ("c000", "c001", "c002", "c003"):
         (folder / f"{name}.json").write_text(json.dumps(card(identity(name).member)))
     (folder / "card.json").write_text(json.dumps(card(identity("c003").member)))
+    (folder / "renewed.json").write_text(json.dumps(card(identity("c000", generation=1).member)))
     for path in ("open.json", "registry.json"):
         run("registry", "new", path, "--key", "office.pem")
         run("registry", "add", path, "c000.json", "c001.json", "c002.json")

@@ -19,6 +19,8 @@ from lrdp.federation.wire.requirements import require_flower, require_torch
 from lrdp.federation.wire.sockets import listening
 from lrdp.ledger import parse_policy
 
+from .endings import no_file_beyond
+
 Run = Callable[..., tuple[int, str]]
 
 
@@ -155,6 +157,13 @@ def test_a_file_in_the_sockets_place_is_not_touched(run: Run, made: Site) -> Non
     ended, said = run(made.command())
     assert (ended, "is not a socket: it is not touched" in said) == (2, True)
     assert made.socket.read_text() == "records"
+
+
+def test_a_guard_whose_ledger_cannot_be_written_does_not_start(run: Run, made: Site) -> None:
+    with no_file_beyond(300):
+        ended, said = run(made.command())
+    assert (ended, "what cannot be recorded is not released" in said) == (6, True)
+    assert not made.socket.exists()
 
 
 @pytest.mark.parametrize(

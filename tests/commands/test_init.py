@@ -158,3 +158,11 @@ def test_it_is_said_at_the_opening_whether_a_budget_can_be_raised(
 
 def test_a_budget_that_is_open_is_called_so(client: Client) -> None:
     assert "the budget is open already" in client.run("init", *folder(client), code=2)
+
+
+def test_a_unit_is_written_as_it_was_given_whatever_quotes_it_has(tmp_path: Path) -> None:
+    """Between the template's own quotes the first would have ended in an error, and the second been cut short."""
+    for number, unit in enumerate(('the "household"', 'patient" # of one year', "C:\\new", "Zoë")):
+        client = Client(tmp_path / str(number))
+        client.run("init", *folder(client), "--unit", unit, "--policy-only")
+        assert read_policy(client.home.policy).identity.unit == unit

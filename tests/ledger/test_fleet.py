@@ -99,9 +99,9 @@ def test_adjacencies_are_not_mixed(tmp_path: Path) -> None:
 
 def test_a_file_that_holds_no_fleet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 nothing")
-    for path in (tmp_path / "x.npz", tmp_path / "missing.npz"):
-        with pytest.raises(InvalidInput, match="holds no fleet"):
-            FleetBooks.load(path)
+    for name, reason in {"x.npz": "it does not end as a file of columns does", "missing.npz": "No such file"}.items():
+        with pytest.raises(InvalidInput, match=f"holds no fleet: {reason}"):
+            FleetBooks.load(tmp_path / name)
 
 
 def test_many_clients_agree_with_the_accountant_one_by_one(tmp_path: Path) -> None:

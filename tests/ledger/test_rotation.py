@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from commands.endings import no_file_beyond
 from ledger.worlds import STEP, World, request, round_trip, trained
 from lrdp.cli import app
-from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, PolicyRefused
+from lrdp.errors import InvalidInput, LedgerDamaged, LedgerRolledBack, LedgerUnwritable, PolicyRefused
 from lrdp.ledger import Head, Refusal, SigningKey, adopt_head, events, rotate_key
 from lrdp.ledger.export import verify_export, write_export
 from lrdp.ledger.heads import Successor, rotation_message
@@ -167,3 +168,16 @@ def test_two_rotations_by_command_keep_every_key(tmp_path: Path) -> None:
     home = Home(folder=tmp_path)
     keys = {SigningKey.read(home.key).public, replace_key(home).public, replace_key(home).public}
     assert {SigningKey.read(path).public for path in home.key.parent.glob("client*.pem")} == keys
+
+
+def test_a_key_whose_rotation_could_not_be_written_is_kept_and_named_and_taken_up(tmp_path: Path) -> None:
+    """It is not thrown away: after an error of the disk nobody knows whether the entry is there."""
+    assert CliRunner().invoke(app, ["init", "--folder", str(tmp_path)]).exit_code == 0
+    home = Home(folder=tmp_path)
+    before = home.ledger.read_bytes()
+    with no_file_beyond(300), pytest.raises(LedgerUnwritable, match=r"client\.next\.pem: rotate again"):
+        replace_key(home)
+    assert home.ledger.read_bytes() == before
+    kept = SigningKey.read(home.next_key).public
+    assert replace_key(home).public == kept
+    assert not home.next_key.exists()

@@ -55,7 +55,7 @@ def _one(path: Path) -> Path:
     with reading(path):
         if not path.is_dir():
             return path
-        cases = sorted(path.glob("case-*.safetensors"))
+        cases = sorted(each for each in path.iterdir() if each.match("case-*.safetensors"))
     if len(cases) != 1:
         names = ", ".join(each.name for each in cases) or "none"
         raise InvalidInput(f"{path} holds {len(cases)} cases of failed rounds ({names}): name one.")

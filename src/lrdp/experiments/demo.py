@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.experiments import digits
 from lrdp.experiments.demo_clients import DemoHospitals
@@ -138,10 +140,8 @@ class _AttemptWatch:
 
 def run(story: Story, folder: Path, engine: RunFederation, observe: ObserveAttempt) -> dict[str, Any]:
     """Found the consortium, run it, and return the summary; raises InvalidInput where the folder exists."""
-    folder, begun = folder.resolve(), time.monotonic()
-    if folder.exists():
-        raise InvalidInput(f"{folder} exists: ledgers and receipts are never overwritten, so name another --folder.")
-    consortium = found(folder, story.trainings())
+    folder, begun = files.followed(folder), time.monotonic()
+    consortium = _founded(folder, story)
     watch = _AttemptWatch(story=story, consortium=consortium, observe=observe)
     terms = Terms(
         identity=consortium.server_identity(),
@@ -164,6 +164,21 @@ def run(story: Story, folder: Path, engine: RunFederation, observe: ObserveAttem
         )
     )
     return {**_summary(watch), "seconds": round(time.monotonic() - begun, 1)}
+
+
+def _founded(folder: Path, story: Story) -> Consortium:
+    """Where the disk is full nothing is left, so that the same folder can be named again: nothing was charged yet."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise InvalidInput(
+            f"{folder} exists: ledgers and receipts are never overwritten, so name another --folder."
+        ) from None
+    try:
+        return found(folder, story.trainings())
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def first_model() -> NamedArrays:

@@ -80,7 +80,10 @@ class RegistryShelf:
 
     def last(self) -> Registry:
         """The one of the highest version."""
-        paths = sorted(self._folder.glob("registry-*.json"))
+        try:
+            paths = sorted(path for path in self._folder.iterdir() if path.match("registry-*.json"))
+        except OSError as problem:  # which a glob would pass over: a folder that cannot be read is not an empty one
+            raise InvalidInput(f"{self._folder} cannot be read: {problem.strerror}.") from None
         if not paths:
             raise InvalidInput(
                 f"{self._folder} holds no registry: it is not the folder of a server that has opened a session."

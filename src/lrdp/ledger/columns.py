@@ -66,7 +66,7 @@ def _require_short_contents(file: BinaryIO) -> None:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _END.size - _FAR_END_SIZE, 0))
     tail = file.read()
-    before, last = tail[: -_END.size], tail[-_END.size :]
+    before, last = tail[: -_END.size], tail[-_END.size :].rjust(_END.size, b"\0")
     mark, _, _, _, entries, contents, _, comment = _END.unpack(last)
     if (mark, comment) != (b"PK\5\6", 0) or entries > _MOST_COLUMNS or contents > _MOST_CONTENTS:
         raise ValueError("it does not end as a file of columns does")

@@ -29,7 +29,7 @@ client = "{client}"
 # Whom the guarantee protects, and how many rows one of them has at most. Clipped as "rows", each by itself, ε per unit
 # is larger where it has more than 1. Clipped as "units", all rows of one together, ε is the unit's own, and every size
 # below counts units; the task says whose each row is, LocalTask(units=…). Fixed once the ledger is opened.
-unit = "{unit}"
+unit = {unit}
 max_rows_per_unit = {rows}
 clipped = "{clipped}"
 
@@ -126,7 +126,7 @@ class PolicyDraft:
         training, step = self.training, self.step
         return _TEMPLATE.format(
             client=self.holder.client,
-            unit=self.holder.unit,
+            unit=json.dumps(self.holder.unit, ensure_ascii=False),  # which may have quotes of its own
             rows=self.holder.max_rows_per_unit,
             clipped=self.holder.clipped.value,
             epsilon=training.budget.epsilon,

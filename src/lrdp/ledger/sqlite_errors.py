@@ -40,8 +40,8 @@ def explained(path: Path) -> Iterator[None]:
             ) from problem
         if code in _UNWRITABLE:
             raise LedgerUnwritable(
-                f"the ledger {path} cannot be used, {_UNWRITABLE[code]} ({problem}): what cannot be recorded is "
-                f"not released."
+                f"the ledger {path} cannot be used, {_UNWRITABLE[code]} ({problem}): nothing more was recorded, "
+                f"and what cannot be recorded is not released."
             ) from problem
         raise LedgerDamaged(
             f"the ledger {path} is damaged ({problem}): nothing is released; restore the newest backup and adopt the "

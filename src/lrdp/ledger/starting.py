@@ -144,5 +144,10 @@ def _handed_over(home: Home, begun: SigningKey | None) -> SigningKey:
         new = begun or SigningKey.generate()
         if begun is None:
             new.write(home.next_key)
-        rotate_key(ledger, old, new)
+        try:
+            rotate_key(ledger, old, new)
+        except LedgerUnwritable as problem:  # the new key stays: a disk that failed may have the entry all the same
+            raise LedgerUnwritable(
+                f"{problem} The new key is kept at {home.next_key}: rotate again, and it is taken up."
+            ) from None
     return new

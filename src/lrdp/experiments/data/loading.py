@@ -57,8 +57,8 @@ def found(path: Path) -> Path:
     """
     if not path.is_file():
         raise InvalidInput(
-            f"the data file {path.name} is not in {path.parent.resolve()}: nothing was run; name the folder that has "
-            f"it with --data-dir or LRDP_DATA_DIR."
+            f"the data file {path.name} is not in {files.followed(path.parent)}: nothing was run; name the folder that "
+            f"has it with --data-dir or LRDP_DATA_DIR."
         )
     return path
 

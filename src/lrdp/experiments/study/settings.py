@@ -29,7 +29,9 @@ def read_settings(path: Path, *, quick: bool) -> dict[str, Any]:
     """
     try:
         text = files.read(path, MOST_TOML_CHARACTERS).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
+    except OSError as problem:
+        raise InvalidInput(f"the settings {path} cannot be read ({problem.strerror}): nothing was run.") from None
+    except UnicodeDecodeError as problem:
         raise InvalidInput(f"the settings {path} cannot be read ({problem}): nothing was run.") from None
     tables = read_toml(text, str(path))
     over = tables.pop(QUICK, {})
