@@ -175,6 +175,7 @@ CLIENT = {
 
 SERVER = {
     "archive": ["federation/test_rounds", "test_files", "hostile/test_sizes"],
+    "convening": ["federation/test_retries", "federation/server/test_asking"],
     "coordinator": ["federation/test_rounds", "federation/client/test_pins"],
     "courier": ["federation/test_rounds", "federation/server/test_buffered"],
     "mask_keys": ["federation/test_masked"],

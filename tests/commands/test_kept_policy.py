@@ -109,7 +109,7 @@ def test_every_option_that_a_policy_could_contradict_is_looked_at(tmp_path: Path
     """Whoever adds one to `lrdp init` says in `_stated` where a policy says it, or here why none does."""
     not_in_a_policy = {"folder", "rounds", "policy_only", "as_json"}
     of_the_table_of_peers = {"registry", "server_key", "min_roster", "scheme"}
-    options = {each.name for each in surface.commands()["init"].params}
+    options = {each.name for each in surface.COMMANDS["init"].params}
     looked_at = set(_stated(read_policy(written(tmp_path).policy)))
     assert looked_at == options - not_in_a_policy - of_the_table_of_peers == set(OTHERWISE)
 

@@ -65,7 +65,7 @@ def test_a_plan_becomes_a_federations_policy_in_one_line_and_init_in_its_folder_
 
 
 def test_both_commands_take_the_same_options_for_what_no_plan_decides() -> None:
-    plan, init = ({each.name: each for each in surface.commands()[name].params} for name in ("plan", "init"))
+    plan, init = ({each.name: each for each in surface.COMMANDS[name].params} for name in ("plan", "init"))
     own = {"client", "unit", "rows_per_unit", "clipped", "registry", "server_key", "min_roster", "scheme", "task"}
     assert own <= plan.keys() & init.keys()
     for name in own:
