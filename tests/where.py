@@ -216,7 +216,6 @@ WIRE = {
 LOCAL = {
     "consortium": ["federation/local/test_cluster", "federation/test_rounds"],
     "exchanges": ["experiments/utility/test_training"],
-    "exporting": ["commands/test_model"],
     "in_process": ["federation/test_rounds", "federation/local/test_simulation"],
     "onnx_files": ["commands/test_model"],
 }

@@ -14,12 +14,14 @@ from typing import Any
 
 import typer
 
-from integrity.parties import federation, honest_round, identity
+from integrity.parties import federation, honest_round, identity, secret
 from integrity.test_depositions import framed
 from lrdp.cli import app
 from lrdp.federation.wire.case_files import write_case
 from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_files import KeptModel, write_model
+from lrdp.federation.wire.questions import Hello
+from lrdp.federation.wire.signing import run_identifier
 from lrdp.integrity import RegistryShelf, history, keys, read_registry
 from lrdp.integrity.cards import card
 from lrdp.ledger import ReceivedModel, Request
@@ -288,11 +290,11 @@ def _consortium(folder: Path, run: Any) -> None:
     run("registry", "new", "next.json", "--key", "office.pem", "--after", "registry.json")
     run("registry", "sign", "next.json", "--key", "office.pem")
     RegistryShelf(folder / "server").put(read_registry((folder / "registry.json").read_text()))
-    parties = federation(4)
+    layout, nonce = Layout((("weight", (37,)),)), secret("nonce")
+    parties = federation(4, size=layout.size, identifier=run_identifier(nonce, layout.described))
     lines = [history.session_line(parties.session), history.step_line(honest_round(parties).encode())]
     (folder / "receipts.txt").write_text("\n".join(lines) + "\n")
     scene = framed()
     write_case(folder / "case.safetensors", scene.case(scene.honest()))
-    layout = Layout((("weight", (parties.idle.model.size,)),))
-    kept = KeptModel.at(parties.idle.position, layout, parties.idle.model, opened=parties.session)
-    write_model(folder / "model.safetensors", kept)
+    opened = Hello(session=parties.session.encode(), nonce=nonce, layout=layout.described)
+    write_model(folder / "model.safetensors", KeptModel.at(parties.idle.position, parties.idle.model, opened=opened))

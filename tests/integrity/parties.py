@@ -79,12 +79,13 @@ def federation(
     **options: Any,
 ) -> Federation:
     rng = options.pop("rng", None) or np.random.default_rng(seed)
+    identifier = options.pop("identifier", None) or secret(session)
     letters = options.pop("name_letters", 4)
     identities = [identity(f"c{index:0{letters - 1}d}") for index in range(count)]
     bits = {key: options.pop(key) for key in ("update_bits", "fraction_bits") if key in options}
     parameters = Parameters(point=FixedPoint(size=size, **bits), method=method, **options)
     shared = Session(
-        identifier=secret(session),
+        identifier=identifier,
         server_key=SERVER.member.signing_key,
         parameters=parameters,
         registry=registry_of(identities),

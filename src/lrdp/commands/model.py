@@ -46,6 +46,8 @@ def model_verify(
 ) -> None:
     """Find the receipt that proves a model: a quorum accepted the round that led to it; exit code 5 where none does.
 
+    The receipt proves the values, and its session the names and shapes: a file that gives them others is refused too.
+
     For an average, every model that went in is proved, and the average is computed again from their files.
 
     Example: lrdp model verify model.safetensors --receipts server --pin HASH
@@ -107,6 +109,8 @@ def model_export(
 ) -> None:
     """Write a model in another format, with its parameters named as in the task.
 
+    What an earlier version wrote lacks the session's nonce, and gets it if it lies in the server's folder.
+
     Example: lrdp model export model.pt --client hospital-0
     """
     if (path is None) == (client is None):
@@ -114,13 +118,19 @@ def model_export(
     require_model_files()
     from lrdp.federation.local.exporting import export, verified_by
 
-    kept = verified_by(client) if client is not None else _read(path or Path())
+    kept = verified_by(client) if client is not None else _of_server(path or Path())
     if out.suffix == ".onnx" and not out.exists() and task and inputs:
         _to_onnx(kept, out, task, inputs)
     else:
         export(kept, out)
     say(f"Wrote {out}.")
     print_record(_summary(kept), as_json)
+
+
+def _of_server(path: Path) -> AnyModel:
+    from lrdp.federation.local.exporting import completed
+
+    return completed(_read(path), path.parent)
 
 
 def _to_onnx(kept: AnyModel, out: Path, task: str, inputs: list[str]) -> None:

@@ -37,6 +37,7 @@ def kept(layout: Layout = LAYOUT, vector: Model | None = None) -> KeptModel:
     given = np.linspace(-1.7, 2.3, layout.size, dtype=np.float32) if vector is None else vector
     return KeptModel(
         session="5e" * 32,
+        nonce=None,
         round=37,
         tip="71" * 32,
         digest=model_hash(given).hex(),

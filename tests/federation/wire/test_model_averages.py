@@ -111,6 +111,7 @@ def forged(place: World, path: Path, **changes: str) -> Path:
     write_model(path, kept)
     about = {
         "session": kept.session,
+        "nonce": (kept.nonce or b"").hex(),
         "layout": kept.layout.described.hex(),
         "decay": repr(kept.decay),
         "places": " ".join(":".join(map(str, each)) for each in kept.places),
@@ -154,6 +155,7 @@ def test_a_subset_of_the_models_under_the_same_words_is_refused(place: World, tm
     path = tmp_path / "lie.safetensors"
     lie = AveragedModel(
         session=two.session,
+        nonce=two.nonce,
         decay=DECAY,
         places=whole.places,
         digest=two.digest,
@@ -168,6 +170,7 @@ def test_a_subset_of_the_models_under_the_same_words_is_refused(place: World, tm
 def of_round(kept: KeptModel, number: int, session: str = "") -> KeptModel:
     return KeptModel(
         session=session or kept.session,
+        nonce=kept.nonce,
         round=number,
         tip=kept.tip,
         digest=kept.digest,

@@ -196,6 +196,16 @@ def test_a_layout_is_known_by_names_order_and_shapes() -> None:
     np.testing.assert_array_equal(base.flat(base.arrays(vector)), vector)
 
 
+SIZES = some.lists(some.integers(0, 2**64 - 1), max_size=4).map(tuple)
+LAYOUTS = some.lists(some.tuples(some.text(max_size=9), SIZES), max_size=5).map(lambda shapes: Layout(tuple(shapes)))
+
+
+@given(LAYOUTS)
+def test_no_two_layouts_have_the_same_bytes(layout: Layout) -> None:
+    """Each is read back from its own, so the bytes of two that differ do: a session's identifier hashes them."""
+    assert Layout.decode(layout.described) == layout
+
+
 def test_counters_and_indices_are_no_parameters() -> None:
     with pytest.raises(InvalidInput, match="num_batches_tracked is int64: only trained parameters"):
         Layout.of_arrays({"num_batches_tracked": np.zeros((), np.int64)})

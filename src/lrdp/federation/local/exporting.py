@@ -12,10 +12,11 @@ from lrdp.federation.client.catching_up import last_verified
 from lrdp.federation.client.home import ClientHome
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.local.torch_files import write_torch
+from lrdp.federation.server.saved_state import read_state
 from lrdp.federation.wire.frames import Frame
-from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_files import AnyModel, KeptModel, ModelPlace, write_model
 from lrdp.federation.wire.questions import Hello, read_message
+from lrdp.federation.wire.signing import run_identifier
 from lrdp.integrity import LONGEST_LINE, Session, Verdict, VerifiedLine, walk_history
 
 
@@ -30,26 +31,41 @@ def verified_by(folder: Path) -> KeptModel:
     if state is None or not isinstance(hello, Hello):
         raise InvalidInput(f"the client in {folder} has no model yet: it has entered no round of a session.")
     ready = last_verified(state)
-    return KeptModel.at(ready.position, Layout.decode(hello.layout), ready.model, opened=Session.decode(hello.session))
+    return KeptModel.at(ready.position, ready.model, opened=hello)
+
+
+def completed(kept: AnyModel, folder: Path) -> AnyModel:
+    """The same, with its session's nonce if an earlier version left that out and the server of this folder knows it."""
+    try:
+        state = read_state(folder) if kept.nonce is None else None
+        hello = None if state is None else read_message(Frame(state.hello))
+    except InvalidInput:
+        return kept  # a server cannot go on from such a state, but its models can be had
+    if isinstance(hello, Hello) and Session.decode(hello.session).digest.hex() == kept.session:
+        return kept.under(hello.nonce)
+    return kept
 
 
 def proved(kept: AnyModel, receipts: Path, pin: bytes) -> list[VerifiedLine]:
     """The receipts whose rounds led to exactly this model, or to each model that went into it.
 
-    Guarantees: a quorum of members of the pinned registry accepted those rounds of that session.
+    Guarantees: a quorum of members of the pinned registry accepted those rounds of that session, which is one of models
+    with these names and shapes in this order.
 
     Raises:
-        NotVerified: where no receipt that holds leads to one of these models.
+        NotVerified: where no receipt that holds leads to one of these models, or the session is not of this layout.
     """
-    wanted = dict.fromkeys(kept.places)
+    wanted, opened = dict.fromkeys(kept.places), None
     try:
         with files.opened(receipts) as file:
             lines = (line.decode("ascii", "replace").strip() for line in files.lines(file, LONGEST_LINE))
             for step in walk_history(lines, pin):
+                opened = opened or step.position.session
                 place = ModelPlace(step.position.round, step.position.tip.hex(), step.position.model.hex())
                 found = {place: step} if place in wanted else {}
                 wanted |= found
                 if found and all(wanted.values()):
+                    _require_bound(kept, opened)
                     return [each for each in wanted.values() if each]
     except OSError as problem:
         raise InvalidInput(f"{receipts} cannot be read: {problem.strerror}.") from None
@@ -59,6 +75,25 @@ def proved(kept: AnyModel, receipts: Path, pin: bytes) -> list[VerifiedLine]:
         f"quorum has accepted it, and the first model has none.",
         Verdict.MODEL_MISMATCH,
     )
+
+
+def _require_bound(kept: AnyModel, opened: Session) -> None:
+    """Receipts hash values in their order: which names and shapes these have, the session's identifier alone says."""
+    if kept.nonce is None:
+        raise NotVerified(
+            "the values are those of a receipt, but no one can prove that the names and shapes are the session's, "
+            "because an earlier version wrote this file without the session's nonce: export it again with lrdp model "
+            "export, from its place in the server's folder or with --client, or take the model of a later round.",
+            Verdict.MODEL_MISMATCH,
+        )
+    identifier = run_identifier(kept.nonce, kept.layout.described)
+    if (kept.session, identifier) != (opened.digest.hex(), opened.identifier):
+        raise NotVerified(
+            "the values are those of a receipt, but the file's names, shapes, session or nonce are not those of the "
+            "receipt's session, so it is another model: do not use it, and ask for the session's own, or export that "
+            "again.",
+            Verdict.MODEL_MISMATCH,
+        )
 
 
 def export(kept: AnyModel, path: Path) -> None:

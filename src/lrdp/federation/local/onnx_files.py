@@ -1,7 +1,7 @@
 """A model as an ONNX file: the weights that a receipt proves, in the graph that the task's own code has.
 
 The metadata says which round of which session it comes from, and the weights keep their names, so `lrdp model verify`
-can hash them again. A receipt proves the weights; the graph is that of whoever exported it.
+can hash them again. Receipt and session prove the weights under their names; the graph is that of whoever exported it.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ class Coordinator:
         self.chronicle.conclude(ended)
         self._shown = None
         self.repetitions = Repetitions(self._retries)
-        self.archive.models.put(self._idle.position, self.layout, self.model)
+        self.archive.models.put(self._idle.position, self.model, self.hello)
         self.note(tried=self.progress.tried + 1)
         return ended
 
@@ -277,7 +277,7 @@ class Coordinator:
     # ---------------------------------------------------------------------------------------------------------- on disk
     def begin(self) -> None:
         """Keep the first model and the session, before anybody is greeted."""
-        self.archive.models.put(self._idle.position, self.layout, self.model)
+        self.archive.models.put(self._idle.position, self.model, self.hello)
         self.write_down()
 
     def note(self, **changes: Unpack[ProgressChange]) -> None:

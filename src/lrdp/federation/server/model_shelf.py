@@ -6,9 +6,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from lrdp.federation.server.keeping import NOTHING_MORE, Keeping
-from lrdp.federation.wire.layout import Layout
 from lrdp.federation.wire.model_averages import AveragedModel, averaged
 from lrdp.federation.wire.model_files import KeptModel, model_name, read_model, write_model
+from lrdp.federation.wire.questions import Hello
 from lrdp.integrity import Model, Position, Session
 
 
@@ -16,7 +16,7 @@ class ModelShelf:
     """``model-SESSION-ROUND.safetensors`` in a folder."""
 
     def __init__(self, folder: Path, session: Session, keeping: Keeping = NOTHING_MORE) -> None:
-        self._folder, self.keeping, self._session = folder, keeping, session
+        self._folder, self.keeping = folder, keeping
         self._name = session.digest.hex()
         self._prefix = f"model-{self._name[:16]}-"
 
@@ -24,9 +24,9 @@ class ModelShelf:
         """Where the model after this many rounds lies."""
         return self._folder / model_name(self._name, round_)
 
-    def put(self, position: Position, layout: Layout, model: Model) -> None:
+    def put(self, position: Position, model: Model, opened: Hello) -> None:
         """Durable once it returns."""
-        write_model(self.path(position.round), KeptModel.at(position, layout, model, opened=self._session))
+        write_model(self.path(position.round), KeptModel.at(position, model, opened=opened))
 
     def take(self, round_: int) -> KeptModel:
         """The model after this many rounds; raises InvalidInput where it is missing or damaged."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -48,6 +48,7 @@ def averaged(rule: Averaging, models: Sequence[KeptModel]) -> AveragedModel:
     vector = total.astype(MODEL)
     return AveragedModel(
         session=chosen[0].session,
+        nonce=chosen[-1].nonce,  # the last may be the first that a version wrote which keeps it
         decay=rule.decay,
         places=tuple(place for model in chosen for place in model.places),
         digest=model_hash(vector).hex(),
@@ -74,6 +75,7 @@ class AveragedModel:
     """``places`` are those of the models that went in, the oldest first, weighted by ``decay``."""
 
     session: str
+    nonce: bytes | None
     decay: float
     places: tuple[ModelPlace, ...]
     digest: str
@@ -91,6 +93,10 @@ class AveragedModel:
         """Each model that went in, and the rule."""
         places = " ".join(f"{each.round}:{each.tip}:{each.digest}" for each in self.places)
         return {_DECAY: repr(self.decay), "places": places}
+
+    def under(self, nonce: bytes) -> Self:
+        """As of any model."""
+        return replace(self, nonce=nonce)
 
     def check_made_of(self, folder: Path) -> None:
         """Make it again, to the bit, from a server's files of the same rounds.
@@ -134,6 +140,7 @@ def _average(tensors: ModelTensors, path: Path) -> AveragedModel:
         raise InvalidInput(f"{path} does not say of which models it is the average: lrdp model average writes that.")
     return AveragedModel(
         session=about["session"],
+        nonce=tensors.nonce,
         decay=rule.decay,
         places=places,
         digest=about["model"],

@@ -1,7 +1,8 @@
 """A model as a file: safetensors, and in its metadata where it stands in its session's history.
 
-Whoever has the file and the session's receipts can tell that clients verified this very model: its hash is in one of
-the receipts. Reading a file runs no code of its author.
+Whoever has the file and the session's receipts can tell that clients verified this very model: the hash of its values
+is in one of the receipts, and its names and shapes, with the session's nonce, give the identifier that the session has
+in their first line. Reading a file runs no code of its author.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from safetensors import SafetensorError
@@ -20,6 +21,7 @@ from safetensors.numpy import load, save
 from lrdp import files
 from lrdp.errors import InvalidInput
 from lrdp.federation.wire.layout import Layout
+from lrdp.federation.wire.questions import Hello
 from lrdp.integrity import MODEL, Model, Position, Session, model_hash
 from lrdp.version import __version__
 
@@ -31,10 +33,15 @@ _KEYS: Final = ("session", "model", "layout")
 
 
 class AnyModel(Protocol):
-    """Parameters in a layout, the session that they come from, and which models of it they are made of."""
+    """Parameters in a layout, the session that they come from, and which models of it they are made of.
+
+    ``nonce`` is the session's, by which its identifier binds the layout; None in a file of an earlier version.
+    """
 
     @property
     def session(self) -> str: ...
+    @property
+    def nonce(self) -> bytes | None: ...
     @property
     def digest(self) -> str: ...
     @property
@@ -56,6 +63,9 @@ class AnyModel(Protocol):
     def marks(self) -> Mapping[str, str]:
         """The same, for its file's metadata."""
 
+    def under(self, nonce: bytes) -> Self:
+        """The same, with this nonce."""
+
     def check_made_of(self, folder: Path) -> None:
         """Make it again from the models in a folder; raises NotVerified where that fails or gives another."""
 
@@ -73,6 +83,7 @@ class KeptModel:
     """``round`` is how many rounds of ``session`` led to it; ``tip`` ends their history, ``digest`` is its hash."""
 
     session: str
+    nonce: bytes | None
     round: int
     tip: str
     digest: str
@@ -95,18 +106,23 @@ class KeptModel:
         """As in words."""
         return {"round": str(self.round), "tip": self.tip}
 
+    def under(self, nonce: bytes) -> Self:
+        """As of any model."""
+        return replace(self, nonce=nonce)
+
     def check_made_of(self, folder: Path) -> None:
         """A round led to it: it is made of nothing else."""
 
     @classmethod
-    def at(cls, position: Position, layout: Layout, vector: Model, *, opened: Session) -> KeptModel:
+    def at(cls, position: Position, vector: Model, *, opened: Hello) -> KeptModel:
         """The model of a place in the history of a session, by the name under which that was ``opened``."""
         return cls(
-            session=opened.digest.hex(),
+            session=Session.decode(opened.session).digest.hex(),
+            nonce=opened.nonce,
             round=position.round,
             tip=position.tip.hex(),
             digest=position.model.hex(),
-            layout=layout,
+            layout=Layout.decode(opened.layout),
             vector=vector,
         )
 
@@ -123,6 +139,7 @@ def metadata_of(kept: AnyModel) -> dict[str, str]:
         "session": kept.session,
         "model": kept.digest,
         "layout": kept.layout.described.hex(),
+        **({} if kept.nonce is None else {"nonce": kept.nonce.hex()}),
         **kept.marks,
     }
 
@@ -148,6 +165,7 @@ def kept_model(tensors: ModelTensors, path: Path) -> KeptModel:
         raise InvalidInput(f"{path} does not say which round of which session it is of: a server of lrdp writes that.")
     return KeptModel(
         session=about["session"],
+        nonce=tensors.nonce,
         round=int(about["round"]),
         tip=about["tip"],
         digest=about["model"],
@@ -164,6 +182,11 @@ class ModelTensors:
     about: Mapping[str, str]
     layout: Layout
     vector: Model
+
+    @property
+    def nonce(self) -> bytes | None:
+        """The session's; earlier versions wrote none. What is no nonce fits no session."""
+        return _bytes(self.about["nonce"]) if "nonce" in self.about else None
 
 
 def read_tensors(path: Path) -> ModelTensors:
@@ -204,7 +227,7 @@ def _vector(arrays: Mapping[str, np.ndarray], layout: Layout, path: Path) -> Mod
 
 
 def _bytes(text: str) -> bytes:
-    """The bytes of hexadecimal digits; for any other text none, which describe no layout."""
+    """The bytes of hexadecimal digits; for any other text none, which describe no layout and are no nonce."""
     try:
         return bytes.fromhex(text)
     except ValueError:
