@@ -6,6 +6,7 @@ Who takes part is the consortium's to say. The server brings its word, and every
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -158,13 +159,18 @@ def test_a_server_goes_on_without_a_registry_that_clients_would_refuse(
 def test_the_next_session_begins_under_the_newest_registry_and_no_client_goes_back(tmp_path: Path) -> None:
     made = world(tmp_path, 5)
     made.run(2, choose=at_round({0: lambda: rotate(made, without=["hospital-4"])}))
-    made.run(1)
-    assert participants(made)[-1] == tuple(made.names[:4])
+    second, third = (made.consortium.folder / name for name in ("server-2", "server-3"))
+    for folder in (second, third):
+        folder.mkdir()
+        for path in made.consortium.server_folder.glob("registry-*.json"):
+            shutil.copy(path, folder)
+    made.run(1, folder=second)
+    assert made.reports[-1].participants == tuple(made.names[:4])
     assert made.reports[-1].verified
-    shelf(made).path(2).unlink()  # a server that forgot, or pretends to
+    (third / shelf(made).path(2).name).unlink()  # a server that forgot, or pretends to
     before = [len(made.books(name).charges.states) for name in made.names]
     with pytest.raises(NoVerifiedRound, match="0 connected clients"):
-        made.strategy(arrival=0.1).start(made.grid, initial(), num_rounds=1, timeout=0.1)
+        made.strategy(arrival=0.1, folder=third).start(made.grid, initial(), num_rounds=1, timeout=0.1)
     assert [len(made.books(name).charges.states) for name in made.names] == before
 
 

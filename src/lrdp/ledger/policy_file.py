@@ -247,7 +247,11 @@ def _task(reader: _Reader) -> str:
 
 
 def require_task(name: str) -> str:
-    """The name, if it is one that a guard could import a task by."""
+    """The name, if it is one that a guard could import a task by.
+
+    >>> require_task("package.module:task")
+    'package.module:task'
+    """
     if not _TASK.fullmatch(name):
         raise InvalidInput(
             f'module must be a name as in "package.module:name", got {name[:80]!r}: a guard imports its task by it.',
