@@ -80,7 +80,7 @@ class Office:
 
     def rotate(self, *changes: tuple[str, ...]) -> Path:
         key, before = str(self._parties.folder / "consortium.pem"), self._newest
-        self._newest = before.parent.parent / f"next-{before.stem}.json"
+        self._newest = self._parties.folder / f"next-{before.stem}.json"
         path = str(self._newest)
         self._lrdp("registry", "new", path, "--key", key, "--after", str(before))
         for word, *names in changes:
