@@ -230,7 +230,7 @@ FOR_OTHER_ROOMS = {
     *("tighter", "verify_export", "write_export", "write_policy"),
     *("PlanRecipe", "PublicSizes", "BudgetCounting", "Clipped", "PolicyDraft", "draft", "promised", "policy_note"),
     *("PolicyRecipe", "PolicyRecipe.count", "PolicyRecipe.index", "FIXED_SIZE", "RECOMMENDED", "rounds_left"),
-    "write_draft",
+    *("require_task", "require_unopened", "write_draft"),
 }
 # Internal to the fleet's view, made of arrays that the fleet itself made.
 WITHOUT_SPECIMEN = {

@@ -31,6 +31,22 @@ def test_the_budget_of_init_lasts_exactly_as_long_as_was_planned(client: Client)
     assert caught.value.exit_code == 3
 
 
+def test_whoever_was_in_a_federation_opens_no_second_budget_for_a_ledger_that_is_lost(client: Client) -> None:
+    """It would have as much to spend again, on the same records."""
+    (client.home.folder / "session").mkdir()
+    for path in (client.home.ledger, client.home.key, client.home.administrator):
+        path.unlink()
+    said = client.run("init", *folder(client), code=2)
+    assert "restore the backup" in said
+    assert "No budget was opened" in said
+    assert not client.home.ledger.exists()
+    assert not client.home.key.exists()
+
+
+def test_an_open_budget_is_named_before_what_is_typed_is_compared(client: Client) -> None:
+    assert "the budget is open already" in client.run("init", *folder(client), "--epsilon", "-1", code=2)
+
+
 def test_init_keeps_an_edited_policy_and_never_opens_a_budget_twice(tmp_path: Path) -> None:
     client = Client(tmp_path)
     client.run("init", *folder(client), "--policy-only")

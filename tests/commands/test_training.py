@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import typer
 from torch import nn
 from typer.testing import CliRunner
 
+from lrdp.cli import app
 from lrdp.commands.training import check
 from lrdp.errors import InvalidInput
 from lrdp.training import PublicConstants, Sgd, Task, TensorRecords, trial
@@ -184,17 +186,37 @@ def test_what_flower_s_users_write_works_and_is_told_in_sentences(tried, name, s
     assert "Trains privately as it is" in shown
     for sentence in (*sentences, "A server starts from the 2 trained parameters", "rows at a time"):
         assert sentence in shown
-    assert "the loss of the first few were looked at. Nothing was charged." in shown
+    assert "the loss of a few were looked at. Nothing was charged." in shown
     read = {int(line) for line in (tmp_path / "read.txt").read_text().split()}
-    assert read == set(range(32)), "the first few of 40"
+    assert read == set(range(40)), "of more than 64 a part"
     assert "no finite loss" not in shown
 
 
 @pytest.mark.parametrize("name", ["missing", "from_one"])
 def test_records_that_would_add_nothing_are_told_to_their_owner_before_they_cost(tried, name):
     shown = " ".join(tried(name).stdout.split())
-    assert re.search(r"Beware: \d+ of the first \d+ records have no finite loss with the first model", shown), shown
+    assert re.search(r"Beware: \d+ of \d+ records, taken evenly, have no finite loss with the first", shown), shown
     assert "no finite loss" in json.loads(tried(name, "--json").stdout)["records"]
+
+
+@pytest.mark.parametrize(("holes", "said"), [(range(900, 1000), "Beware: 6 of 64 records"), (range(1000), "64 of 64")])
+def test_records_without_a_loss_are_found_wherever_they_lie(tmp_path, monkeypatch, holes, said):
+    """And a data set that has none is refused: all of it would be paid for, and nothing learnt."""
+    lines = (
+        "import torch",
+        "from torch.nn import Linear, functional",
+        "from lrdp.federation import LocalTask",
+    )
+    inputs = f"torch.tensor([[float('nan') if row in {holes!r} else 1.0] for row in range(1000)])"
+    data = f"lambda _: TensorRecords({inputs}, torch.zeros(1000, dtype=torch.int64))"
+    made = f"task = LocalTask(model=lambda: Linear(1, 2), dataset={data}, loss=functional.cross_entropy)"
+    text = "\n".join([*lines, "from lrdp.training import TensorRecords", made])
+    (tmp_path / "records_with_holes.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["check", "--task", "records_with_holes:task"])
+    sys.modules.pop("records_with_holes")
+    assert said in " ".join(f"{result.stdout} {result.exception}".split())
+    assert (result.exit_code == 0) is (len(holes) < 1000)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_rounds_of_the_whole_data_set_are_paid_verified_and_end_with_the_budget(
         assert steps_of(hospitals, name) == {"full-batch": 3 * ROUNDS}
         assert 7.9 < hospitals.spent(name) <= 8.0
     with pytest.raises(NoVerifiedRound):
-        hospitals.run(1)
+        hospitals.run(1, folder=hospitals.another_folder())
     assert all(steps_of(hospitals, name) == {"full-batch": 3 * ROUNDS} for name in hospitals.names)
 
 

@@ -166,11 +166,11 @@ def test_too_few_clients_is_said_in_one_sentence(tmp_path: Path) -> None:
         place.strategy(arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=5)
 
 
-def test_a_second_run_starts_a_session_of_its_own_on_the_same_budget(tmp_path: Path) -> None:
+def test_a_second_folder_has_a_session_of_its_own_on_the_same_budget(tmp_path: Path) -> None:
     place = world(tmp_path, 3)
     place.run(2)
     half = place.spent("hospital-0")
-    place.run(2)
+    place.run(2, folder=place.another_folder())
     assert charges(place, "hospital-0") == 4
     assert place.spent("hospital-0") > half
     assert place.audit().rounds == 2

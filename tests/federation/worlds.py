@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -88,6 +89,15 @@ class World:
         }
         return VerifiedAverage(Terms(**own | terms), self.reports.append)
 
+    def another_folder(self) -> Path:
+        """For a session of its own, with the registries and heads of the one before it, as the runbook says."""
+        *_, last = folders = sorted(self.consortium.folder.glob("server*"))
+        folder = self.consortium.folder / f"server-{len(folders) + 1}"
+        folder.mkdir()
+        for path in (*last.glob("registry-*.json"), last / "heads.json"):
+            shutil.copy(path, folder)
+        return folder
+
     def node(self, name: str) -> Node:
         return self.grid.nodes[1 + self.names.index(name)]
 
@@ -101,7 +111,7 @@ class World:
 
     def audit(self) -> Audit:
         """The receipts of the last session, as an auditor sees them who pinned the registry."""
-        newest = max(self.consortium.server_folder.glob("receipts-*.txt"), key=lambda path: path.stat().st_mtime_ns)
+        newest = max(self.consortium.folder.glob("server*/receipts-*.txt"), key=lambda path: path.stat().st_mtime_ns)
         return audit_history(newest.read_text().split(), self.consortium.registry().digest)
 
 

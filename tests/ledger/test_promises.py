@@ -20,8 +20,10 @@ from lrdp.ledger import (
     BudgetCounting,
     Holder,
     Home,
+    Ledger,
     PolicyRecipe,
     Refusal,
+    SigningKey,
     draft,
     open_budget,
     promised,
@@ -93,6 +95,26 @@ def test_rounds_left_are_admitted_with_their_counts_and_within_a_servers_share(t
         with pytest.raises(BudgetExceeded):
             deque(map(counted, range(3 + left, 8 + left)), maxlen=0)
         assert summarize(ledger.books).rounds_left == 0
+
+
+def test_a_round_that_was_lost_to_a_kill_does_not_make_the_next_ones_dearer(tmp_path: Path) -> None:
+    step = FixedSizeGaussian(dataset_size=5000, batch_size=128, noise_multiplier=1.7)
+    with World(folder=tmp_path, rules=policy(per_run_epsilon="8.0")).create() as ledger:
+        ledger.charge(request(1, mechanism=step))
+        round_trip(ledger, request(1, mechanism=step, model="again"))
+        left = summarize(ledger.books).rounds_left
+        for number in range(2, 2 + left):
+            round_trip(ledger, request(number, mechanism=step))
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(request(99, mechanism=step))
+
+
+def test_a_budget_of_reserved_rounds_is_not_said_to_be_raised_by_a_signature(tmp_path: Path) -> None:
+    home = home_of(tmp_path, TruncatedPoissonGaussian, BudgetCounting.RESERVED)
+    open_budget(home).close()
+    edit(home, "epsilon", "3.0")
+    with Ledger.open(home.ledger, policy=read_policy(home.policy), key=SigningKey.read(home.key)) as ledger:
+        assert "never counts" in summarize(ledger.books, ledger.policy).policy_note
 
 
 def test_a_share_that_affords_nothing_is_not_opened(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_federation_finds_them_in_a_verified_round_and_trains_behind_them(tmp_
     after = reopened(tmp_path, 3)
     after.grid = InProcessGrid({1 + number: Node(second, {"partition-id": number}) for number in range(3)})
     trained = {name: value.detach() for name, value in behind().named_parameters()}
-    after.strategy().start(after.grid, ArrayRecord(trained), num_rounds=2, timeout=5)
+    after.strategy(folder=after.another_folder()).start(after.grid, ArrayRecord(trained), num_rounds=2, timeout=5)
     assert after.audit().rounds == 2
     for name in after.names:
         assert sum(after.books(name).charges.history.values()) == 1 + 2 * TRAINING.local_steps

@@ -15,6 +15,8 @@ from lrdp.commands.own_rules import ClientName, ClippedOption, RowsPerUnit, Task
 from lrdp.commands.paths import Folder
 from lrdp.commands.peers import MinRoster, Pins, RegistryToPin, SchemeOption, ServerKeys, pinned
 from lrdp.commands.steps import choices
+from lrdp.errors import InvalidInput
+from lrdp.federation.client.home import ClientHome
 from lrdp.integrity import require_name
 from lrdp.ledger import (
     FIXED_SIZE,
@@ -27,6 +29,7 @@ from lrdp.ledger import (
     PolicyRecipe,
     draft,
     open_budget,
+    require_unopened,
     summarize,
     write_draft,
 )
@@ -98,6 +101,9 @@ def init(
     """
     home, pins = Home(folder=folder), Pins(registry, server_key, min_roster, scheme)
     kept = home.policy.exists()
+    if not policy_only:
+        require_unopened(home)
+        _require_no_session(home)
     if kept:
         keep(home.policy, given(context), pins)
     else:
@@ -115,6 +121,17 @@ def init(
         say(f"Wrote {home.policy}: read it, every line is explained.")
     opened = {} if policy_only else _opened(home, rounds if kept else None)
     print_record({"policy": str(home.policy), **opened}, as_json)
+
+
+def _require_no_session(home: Home) -> None:
+    """Whoever was in a federation has a ledger, and one that is lost is restored: a second one would start at zero."""
+    session = ClientHome(folder=home.folder).standing
+    if session.exists():
+        raise InvalidInput(
+            f"{session} is here, so this client had a ledger, and what it spent counts: restore the backup with "
+            f"`lrdp ledger restore` and adopt the last head. No budget was opened. If these are other records than "
+            f"before, of nobody who was in those, open their budget in a folder of their own."
+        )
 
 
 def _opened(home: Home, rounds: int | None) -> dict[str, Any]:

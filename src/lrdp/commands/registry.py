@@ -259,6 +259,7 @@ def _summary(current: Registry) -> dict[str, Any]:
 def _write_unsigned(path: Path, current: Registry, members: Mapping[str, Member], as_json: bool) -> None:
     ordered = tuple(members[name] for name in sorted(members))
     _write(path, replace(current, members=ordered, signature=bytes(SIGNATURE_SIZE)), as_json)
+    say("It is not signed: `lrdp registry sign` does that, and until then nobody accepts it.")
 
 
 def _write(path: Path, current: Registry, as_json: bool) -> None:

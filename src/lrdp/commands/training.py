@@ -55,7 +55,7 @@ def check(
 
     A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, without a federation:
     its gradients are compared with torch's, memory is planned, and a step that nobody pays for runs on made-up records
-    beside plain SGD. Of the data the number and the form of records are looked at, and whether the first few have a
+    beside plain SGD. Of the data the number and the form of records are looked at, and whether some of them have a
     finite loss. Nothing is charged.
 
     Example: lrdp check --task package.module:task --data records.csv --set seed=1
@@ -93,8 +93,9 @@ def _verdict(name: str, settings: dict[str, Any], rows: int, most_rows: int | No
     if not report.trainable:
         return _Verdict(report)
     try:
+        tried = trial(task, rows)
         odd = without_loss(unread_records(task.dataset, task.loss), task.model)
-        return _Verdict(report, trial(task, rows), understood=understood(task), without_loss=odd)
+        return _Verdict(report, tried, understood=understood(task), without_loss=odd)
     except LrdpError as problem:
         return _Verdict(report, refused=str(problem))
 
@@ -167,6 +168,6 @@ def _sentences(found: _Verdict) -> list[str]:
         f"{AtMost(tried.memory.baseline_bytes / _MIB):.0f} MiB that the process has.",
         *found.understood,
         *([f"Beware: {found.without_loss}"] if found.without_loss else []),
-        "The step ran on made-up records: of yours the number, the form and the loss of the first few were looked at. "
+        "The step ran on made-up records: of yours the number, the form and the loss of a few were looked at. "
         "Nothing was charged.",
     ]

@@ -103,7 +103,7 @@ from lrdp.ledger.receipt import Receipt
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.reports import REPORT_LABEL, Report, read_report, report_of
 from lrdp.ledger.request import ReceivedModel, Request
-from lrdp.ledger.starting import Home, open_budget, replace_key, write_draft, write_policy
+from lrdp.ledger.starting import Home, open_budget, replace_key, require_unopened, write_draft, write_policy
 from lrdp.ledger.store import Store
 from lrdp.ledger.summary import Summary, rounds_left, summarize
 from lrdp.ledger.texts import LONGEST_LINE, encode_mechanism
@@ -162,6 +162,7 @@ __all__ = [
     "replace_key",
     "report_of",
     "require_task",
+    "require_unopened",
     "rotate_key",
     "rounds_left",
     "summarize",

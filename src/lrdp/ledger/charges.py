@@ -38,7 +38,8 @@ class Charges:
         self.clip_norms: set[float] = set()
         self.steps = 0
         self.newest: events.Reserved | None = None
-        self._rounds = Counter[Kind](), Counter[Kind]()
+        self._rounds: tuple[list[int], list[int]] = [], []
+        self._costs: dict[int, tuple[Kind, int]] = {}
         self._unanswered: dict[int, events.Reserved] = {}
         self._counted, self._voided = Tally(), Tally()
         self._kinds: dict[Mechanism, Kind] = {}
@@ -66,12 +67,20 @@ class Charges:
 
     @property
     def last_round(self) -> dict[Mechanism, int]:
-        """All that was charged to the newest round or to the one before it, whichever is dearer.
+        """What was charged to the newest round or to the one before it, whichever is dearer; what was lost is left out.
 
         A count of the model after a round is charged to the next one, so of that one there may be no more yet.
         """
-        dearer = max(self._rounds, key=lambda steps: sum(steps.values()))
+        dearer = max(map(self._cost, self._rounds), key=Counter.total)
         return {kind.mechanism: steps for kind, steps in dearer.items()}
+
+    def _cost(self, charges: list[int]) -> Counter[Kind]:
+        newest, cost = self._rounds[-1][-1:], Counter[Kind]()
+        for charge in charges:
+            if self.states[charge] in (_READY, _SENT) or charge in newest:
+                kind, steps = self._costs[charge]
+                cost[kind] += steps
+        return cost
 
     def history_of(self, payer: str) -> dict[Mechanism, int]:
         """What counts against one payer's share: its own charges, and those whose payer is unknown."""
@@ -97,7 +106,8 @@ class Charges:
             raise ValueError(f"a charge is for at least one step, not for {steps}")
         kind = self._kind(event.mechanism)
         self._begin_round(event)
-        self._rounds[-1][kind] += steps
+        self._rounds[-1].append(seq)
+        self._costs[seq] = kind, steps
         run = self._runs.get(event.run) or self._begin(event.run)
         self.states[seq] = _RESERVED
         self._unanswered[seq] = self.newest = event
@@ -148,8 +158,9 @@ class Charges:
     def _begin_round(self, event: events.Reserved) -> None:
         last = self.newest
         if last is None or (last.run, last.round) != (event.run, event.round):
-            before = self._rounds[-1] if last is not None and last.run == event.run else Counter[Kind]()
-            self._rounds = before, Counter[Kind]()
+            before = self._rounds[-1] if last is not None and last.run == event.run else []
+            self._rounds = before, []
+            self._costs = {charge: self._costs[charge] for charge in before}
 
     def _begin(self, run: str) -> RunTally:
         self._runs[run] = tally = RunTally(self._payers[payer_of(run)])

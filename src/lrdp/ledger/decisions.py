@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lrdp.accounting import Budget, Filter, FilterAnswer, Mechanism
+from lrdp.accounting import Budget, Filter, FilterAnswer, FilterRule, Mechanism
 from lrdp.errors import AlreadyAnswered, BudgetExceeded, LrdpError, PolicyRefused, Unsupported
 from lrdp.figures import AtMost
 from lrdp.ledger.books import Books
@@ -176,7 +176,7 @@ def _admit(books: Books, policy: Policy, request: Request) -> Decision:
             sentence=_free(
                 f"{request.steps} steps do not fit the budget: ε={AtMost(after.guaranteed.epsilon):.4f} of "
                 f"{total.epsilon} is spent or reserved at δ={total.delta} ({policy.where('budget.epsilon')})"
-                f"{policy_note(books.budget, policy.budget.total)}"
+                f"{policy_note(books.budget, policy.budget.total, books.rule)}"
             ),
         )
     share = share_of(request.payer, books, policy)
@@ -208,18 +208,22 @@ def _whose(request: Request) -> str:
     return f"the server {request.payer} over all its sessions" if request.server else "this run"
 
 
-def policy_note(opened: Budget, policy: Budget) -> str:
+def policy_note(opened: Budget, policy: Budget, rule: FilterRule) -> str:
     """What is to be said of a policy that states another budget than was opened: it lowers it, and raises nothing.
 
-    >>> policy_note(Budget(epsilon=4, delta=1e-6), Budget(epsilon=8, delta=1e-6))
+    >>> from lrdp.accounting import RenyiOrders
+    >>> rule = RenyiOrders(weights={8.0: 1.0})
+    >>> policy_note(Budget(epsilon=4, delta=1e-6), Budget(epsilon=8, delta=1e-6), rule)
     '; the 8.0 that the policy states counts once `lrdp ledger raise` has signed it'
-    >>> policy_note(Budget(epsilon=4, delta=1e-6), Budget(epsilon=3, delta=1e-6))
+    >>> policy_note(Budget(epsilon=4, delta=1e-6), Budget(epsilon=3, delta=1e-6), rule)
     '; the policy allows 3.0 of the 4.0 that were opened'
     """
     if policy.epsilon == opened.epsilon:
         return ""
     if policy.epsilon < opened.epsilon:
         return f"; the policy allows {policy.epsilon} of the {opened.epsilon} that were opened"
+    if not rule.may_grow:
+        return f"; the {policy.epsilon} that the policy states never counts, for reserved rounds cannot be added to"
     return f"; the {policy.epsilon} that the policy states counts once `lrdp ledger raise` has signed it"
 
 

@@ -79,11 +79,7 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
         InvalidInput: if the policy does not afford a single round, or the budget was opened before.
     """
     policy = read_policy(home.policy)
-    if home.key.exists() and home.ledger.exists():
-        raise InvalidInput(
-            f"the budget is open already: {home.ledger} is here, and so is its key; nothing was changed. "
-            f"`lrdp ledger show` says what is left of it."
-        )
+    require_unopened(home)
     if home.key.exists():
         raise InvalidInput(
             f"there is a key at {home.key} already, so its ledger was opened before: restore the ledger's backup, "
@@ -106,6 +102,18 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
         key.write(home.key)
         undo.pop_all()
     return ledger
+
+
+def require_unopened(home: Home) -> None:
+    """Raise InvalidInput where the budget is open.
+
+    >>> require_unopened(Home(folder=Path("a-hospital-that-is-new")))
+    """
+    if home.key.exists() and home.ledger.exists():
+        raise InvalidInput(
+            f"the budget is open already: {home.ledger} is here, and so is its key; nothing was changed. "
+            f"`lrdp ledger show` says what is left of it."
+        )
 
 
 def _make_folder(folder: Path) -> None:

@@ -73,6 +73,7 @@ class Summary:
     raises: tuple[Raised, ...]
     closed: Closed | None
     rounds_left: int
+    policy_note: str
     entries: int
     digest: str
     clock_fell: int
@@ -91,11 +92,6 @@ class Summary:
     def left(self) -> AtLeast:
         """ε that may still be spent, of the budget that was opened, or of less if the policy now says so."""
         return left(tighter(self.budget, self.policy.budget.total).epsilon, self.guaranteed.epsilon)
-
-    @property
-    def policy_note(self) -> str:
-        """What is to be said of a policy that states another budget than was signed; empty where it does not."""
-        return policy_note(self.budget, self.policy.budget.total)
 
 
 def summarize(books: Books, now: Policy | None = None) -> Summary:
@@ -134,6 +130,7 @@ def summarize(books: Books, now: Policy | None = None) -> Summary:
         raises=tuple(books.raises),
         closed=books.closed,
         rounds_left=rounds_left(books, now or policy),
+        policy_note=policy_note(books.budget, policy.budget.total, books.rule),
         entries=books.seq,
         digest=books.digest.hex(),
         clock_fell=len(books.clock_fell_at),

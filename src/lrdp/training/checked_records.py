@@ -17,7 +17,7 @@ from lrdp.training.records import Dataset, RecordReader, blank_record, check_dat
 from lrdp.training.torch_losses import as_loss
 
 _ROWS_AT_ONCE = 128
-_TRIED = 32
+_TRIED = 64
 
 
 @dataclass(frozen=True)
@@ -90,27 +90,33 @@ def unread_records(dataset: Dataset, loss: Loss) -> CheckedRecords:
 
 
 def without_loss(records: CheckedRecords, model: nn.Module) -> str:
-    """A sentence on how many of the first records have no finite loss, for their owner alone; empty where all have one.
+    """A sentence on how many of some records have no finite loss, for their owner alone; empty where all have one.
 
-    They add nothing to an update, and it costs the same.
+    They add nothing to an update, and it costs the same. Those that are tried are spread evenly over the data set.
+    Raises InvalidInput where none of them has one.
 
     >>> from lrdp.training import TensorRecords
     >>> records = TensorRecords(torch.tensor([[1.0], [float("nan")], [3.0]]), torch.rand(3, 1))
     >>> without_loss(unread_records(records, nn.MSELoss()), nn.Linear(1, 1))[:50]
-    '1 of the first 3 records have no finite loss with '
+    '1 of 3 records, taken evenly, have no finite loss '
     """
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     reader = RecordReader(records.dataset, device, records.blank)
-    numbers = [number for number in range(min(len(records), _TRIED)) if number not in records.left_out]
+    tried = min(len(records), _TRIED)
+    spread = (place * len(records) // tried for place in range(tried))
+    numbers = [number for number in spread if number not in records.left_out]
     with torch.no_grad(), torch.random.fork_rng():
         count = sum(not _has_loss(reader, records.loss, model, number) for number in numbers)
     if not count:
         return ""
-    return (
-        f"{count} of the first {len(numbers)} records have no finite loss with the first model, so they would add "
+    sentence = (
+        f"{count} of {len(numbers)} records, taken evenly, have no finite loss with the first model, so they would add "
         f"nothing to an update, which costs the same: look for missing values, or for labels outside the model's "
         f"classes."
     )
+    if count == len(numbers):
+        raise InvalidInput(sentence)
+    return sentence
 
 
 def _has_loss(reader: RecordReader, loss: ExampleLoss, model: nn.Module, number: int) -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from federation.worlds import TRAINING, World, hospitals, world
 from integrity.parties import federation
 from lrdp.federation.server.archive import Archive
@@ -28,18 +30,22 @@ def with_another_ledger(folder: Path) -> tuple[World, Home]:
 def test_a_ledger_that_is_rolled_back_is_found_out_however_long_the_one_before_it_was(tmp_path: Path) -> None:
     place, home = with_another_ledger(tmp_path)
     first_night = home.ledger.read_bytes()
-    place.run(2)
+    place.run(2, folder=place.another_folder())
     home.ledger.write_bytes(first_night)
-    place.run(2)
+    place.run(2, folder=place.another_folder())
     assert place.books(NAME).suspended is not None
     assert not place.books(NAME).charges.steps, "nothing was released from it"
 
 
-def test_another_ledger_takes_part_and_nobody_takes_it_for_a_rollback(tmp_path: Path) -> None:
-    """The control: the heads of the first one, which lie higher, say nothing of the second."""
+def test_another_ledger_takes_part_and_nobody_takes_it_for_a_rollback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The control: the heads of the first one, which lie higher, say nothing of the second, but that there are two."""
     place, _ = with_another_ledger(tmp_path)
-    place.run(2)
-    place.run(2)
+    assert "another ledger" not in caplog.text
+    place.run(2, folder=place.another_folder())
+    assert caplog.text.count(f"{NAME} signs heads of another ledger than before") == 1
+    place.run(2, folder=place.another_folder())
     assert place.books(NAME).suspended is None
     assert all(NAME in report.participants for report in place.reports)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import platform
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,7 @@ def test_mlflow_reads_the_rounds_back(tmp_path: Path) -> None:
     assert first.data.metrics["metric/accuracy"] == 0.625
     assert set(first.data.metrics) == set(FIRST)
     assert first.data.tags == {"mlflow.runName": "first"}, "no user, no source, no host"
+    assert (first.info.status, first.info.end_time is None) == ("FINISHED", False), "whenever the server ends"
     assert last.data.metrics == first.data.metrics
     no_name_in(tmp_path)
 
@@ -213,4 +216,8 @@ def test_an_observer_that_raises_harms_neither_the_round_nor_the_others(
     logged = (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()
     (receipts,) = place.consortium.server_folder.glob("receipts-*.txt")
     session = receipts.stem.removeprefix("receipts-")
-    assert logged == [report.as_json(session=session) for report in place.reports]
+    times = [json.loads(line)["time"] for line in logged]
+    assert logged == [
+        report.as_json(session=session, time=time) for report, time in zip(place.reports, times, strict=True)
+    ]
+    assert all(datetime.now(UTC) - datetime.fromisoformat(time) < timedelta(hours=1) for time in times)

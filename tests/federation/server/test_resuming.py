@@ -394,9 +394,11 @@ def test_the_last_and_the_best_model_are_kept_and_every_so_many_if_asked(tmp_pat
     assert [record["metrics"]["accuracy"] for record in records] == [0.25, 0.75, 0.5, None, 0.5]
     assert [record["verified"] for record in records] == [True] * 5
     allowed = {
-        "declined", "metrics", "model", "participants", "problem", "seconds", "session", "staleness", "verified"
-    }  # fmt: skip
+        *("declined", "metrics", "model", "participants", "problem", "round", "seconds", "session", "staleness"),
+        *("time", "verified"),
+    }
     assert set(records[0]) == allowed
+    assert [record["round"] for record in records] == [1, 2, 3, 4, 5]
 
 
 def kept_models(place: World) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,7 @@ from lrdp.integrity import (
 )
 from lrdp.ledger import Head
 
+_FLOWER_LOG: Final = logging.getLogger("flwr")
 _MOST_BYTES: Final = 64 << 20
 _MOST_RECEIPTS: Final = 4 << 30
 
@@ -74,7 +77,8 @@ class Archive:
 
     def append_report(self, report: RoundReport) -> None:
         """What happened in an attempt, of public values alone."""
-        _append(self._reports, report.as_json(session=self._session.digest.hex()[:16]))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        _append(self._reports, report.as_json(session=self._session.digest.hex()[:16], time=now))
 
     def add_accepted(self, steps: Sequence[Concluded | Rotation]) -> None:
         """Add to the history up to the first round without its quorum: such a round proves nothing.
@@ -105,12 +109,17 @@ class Archive:
     def keep_head(self, name: str, head: str) -> None:
         """Keep the highest of each ledger: a rollback shows when it is handed back.
 
-        Whoever opens another ledger starts at its first entry again, and what the old one reached says nothing of it.
+        Whoever opens another ledger starts at its first entry again, and what the old one reached says nothing of it:
+        that is logged, for it may be of other records, or of the same with a second budget.
         """
+        heads = self._heads.setdefault(name, {})
+        known = set(heads)
         try:
-            _keep(self._heads.setdefault(name, {}), head)
+            _keep(heads, head)
         except InvalidInput:
             return  # what is not a head is not handed back
+        if known and heads.keys() - known:
+            _FLOWER_LOG.warning("%s signs heads of another ledger than before: ask it whether a budget was lost.", name)
 
     def save_heads(self) -> None:
         """Durable from here on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from lrdp.federation.wire.orders import Order
 from lrdp.integrity import Roster
 from lrdp.screen import visible
 
+_FLOWER_LOG: Final = logging.getLogger("flwr")
 _POLL_SECONDS: Final = 0.5
 
 
@@ -64,7 +66,7 @@ class Convener:
         return False
 
     def _wait_for_clients(self, began: float) -> Sequence[str]:
-        coordinator, courier = self.coordinator, self.courier
+        coordinator, courier, told = self.coordinator, self.courier, ""
         while True:
             self.rotating.take_up()
             self.asking.require(coordinator.least)
@@ -84,7 +86,17 @@ class Convener:
                     f"more came in {self.terms.arrival} seconds{courier.strangers()}: start more SuperNodes, or give "
                     f"those that are connected more budget, and start again."
                 )
+            told = self._tell(names, told)
             time.sleep(_POLL_SECONDS)
+
+    def _tell(self, names: Sequence[str], told: str) -> str:
+        """Say what a run waits for, once until it is something else."""
+        there = f"{len(names)} with budget left are there, a round needs {self.coordinator.least}"
+        if len(names) >= self.coordinator.least:
+            there = "enough are there, and a round waits for one that took part in the last"
+        if there != told:
+            _FLOWER_LOG.info("Waiting for clients, for %s seconds at the most: %s.", self.terms.arrival, there)
+        return there
 
     def present(self) -> list[str]:
         """Those who are there and have budget left, as far as the server knows."""

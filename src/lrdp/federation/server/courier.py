@@ -26,6 +26,7 @@ class Courier:
         self._grid, self._coordinator, self.clock = grid, coordinator, RoundClock(timeout)
         self._nodes = Nodes()
         self._doubtful: set[str] = set()
+        self._refused: dict[int, str] = {}
         self._greeter = Greeter(grid, self.clock)
 
     def messages(self, questions: Mapping[str, Question], seconds: float) -> list[Message]:
@@ -73,7 +74,9 @@ class Courier:
                 self._coordinator.greet(answer)
             else:
                 reason = answer.code if isinstance(answer, Decline) else "it did not answer with the keys of a member"
-                _LOG.warning("node %d is not in the session: %s", node, visible(reason))
+                if self._refused.get(node) != reason:  # it is greeted again and again
+                    _LOG.warning("node %d is not in the session: %s", node, visible(reason))
+                self._refused[node] = reason
         return self._nodes.names(ids)
 
     def strangers(self) -> str:

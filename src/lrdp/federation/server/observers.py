@@ -74,6 +74,7 @@ def mlflow(store: str, experiment: str, run: str | None = None) -> ObserveRound:
     def observe(report: RoundReport) -> None:
         now, step = int(time.time() * 1000), report.model + 1
         client.log_batch(made, [metric(name, value, now, step) for name, value in numbers(report).items()])
+        client.set_terminated(made)  # as far as is known now: nobody is told of the last round, and more may be logged
 
     return observe
 

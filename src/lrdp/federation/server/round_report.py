@@ -52,7 +52,8 @@ class RoundReport:
     def as_json(self, **besides: str) -> str:
         """One line of a log; a metric that is not finite is null there."""
         metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
-        return json.dumps({**besides, **asdict(self), "metrics": metrics}, sort_keys=True, allow_nan=False)
+        said = {**besides, **asdict(self), "round": self.model + 1, "metrics": metrics}
+        return json.dumps(said, sort_keys=True, allow_nan=False)
 
 
 ObserveRound = Callable[[RoundReport], None]
