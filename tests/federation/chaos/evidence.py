@@ -271,7 +271,7 @@ def _blow(note: dict) -> Blow:
 def _read_books(path: Path) -> tuple[dict[int, Charge], dict[int, int]]:
     """The ledger's lines as they are in the file: no code of the library reads them here.
 
-    Whoever died last may have left a commit half-way: SQLite rolls it back for a reader that may write, as the owner may.
+    Whoever died last may have left a commit half-way: SQLite rolls it back for a reader that may write.
     """
     with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as file:
         rows = file.execute("SELECT seq, line FROM entries ORDER BY seq").fetchall()
