@@ -37,6 +37,7 @@ CODEC = {
 
 COMMANDS = {
     "blame": ["federation/server/test_blaming"],
+    "pilot_app": ["commands/test_founding"],
     "pilot_compose": ["test_deploy"],
     "registry": ["commands/test_integrity"],
 }

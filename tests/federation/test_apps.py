@@ -90,7 +90,7 @@ package, settings, asked = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.
 client = __import__(f"{package}.client_app", fromlist=["app"]).app
 server = __import__(f"{package}.server_app", fromlist=["app"]).app
 nodes = {1 + number: Node(client, given) for number, given in enumerate(settings)}
-server(InProcessGrid(nodes), Context(1, 1, {}, RecordDict(), asked, 1))
+server(InProcessGrid(nodes, run_config=asked), Context(1, 1, {}, RecordDict(), asked, 1))
 """
 
 

@@ -177,7 +177,7 @@ def practised(consortium: Consortium) -> ClientApp:
 
 
 def _populated(consortium: Consortium, app: ClientApp, count: int, before: Alter | None, after: Alter | None) -> World:
-    hooks = {name: hook for name, hook in (("before", before), ("after", after)) if hook is not None}
+    hooks: dict[str, Any] = {name: hook for name, hook in (("before", before), ("after", after)) if hook is not None}
     nodes = {1 + number: Node(app, {"partition-id": number}) for number in range(count)}
     return World(consortium=consortium, names=hospitals(count), grid=InProcessGrid(nodes, **hooks))
 

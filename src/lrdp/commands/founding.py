@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from importlib.resources import files as resources
+from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,6 +16,7 @@ from lrdp.accounting import Budget, Training
 from lrdp.commands.init import RECOMMENDED_SAMPLING, CountingOption, MechanismOption, recipe
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.own_rules import of_raising
+from lrdp.commands.pilot_app import TASK, app_files, task_file
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.errors import InvalidInput
 from lrdp.integrity import FEWEST, require_name
@@ -23,7 +25,7 @@ from lrdp.ledger import Scheme
 if TYPE_CHECKING:
     from lrdp.federation import CommonRules
 
-_TASK: Final = "pilot_task"
+_A_FIRST_RUN: Final = 5
 
 
 def found(
@@ -54,7 +56,7 @@ def found(
     ] = Scheme.SKETCH,
     as_json: AsJson = False,
 ) -> None:
-    """Found a consortium for a pilot: keys, a signed registry, policies with open budgets, a task and compose files.
+    """Found a consortium for a pilot: keys, a registry, policies with open budgets, a task, an app, compose files.
 
     Here one person holds all keys. In production nobody does: each hospital, the server and the office make their own.
 
@@ -72,16 +74,17 @@ def found(
     with Consortium(folder=folder).client(names[0]).ledger() as ledger:  # all are counted alike
         say(of_raising(ledger.books.rule))
     say("For a pilot: one person holds all keys. In production each hospital, server and office make their own.")
-    say(f"Fill in {folder / 'code' / f'{_TASK}.py'}: what is trained, and how the records are read.")
+    say(f"Fill in {folder / 'code' / f'{TASK}.py'}: what is trained, and how the records are read.")
     say("Then, for each hospital:")
     for name in names:
         home = folder / "clients" / name
-        say(
-            f"  lrdp guard --policy {home / 'policy.toml'} --data DATA --code {folder / 'code'} "
-            f"--socket {home / 'guard.sock'}"
-        )
-    say(f"and a SuperNode beside each. The server's keys are in {folder / 'server'}, and the consortium's registry is")
-    say(f"{folder / 'registry.json'}: docs/deployment.md.")
+        places = {"--code": folder / "code", "--socket": home / "guard.sock"}
+        more = " ".join(f"{option} {quote(str(path))}" for option, path in places.items())
+        say(f"  lrdp guard --policy {quote(str(home / 'policy.toml'))} --data DATA {more}")
+    say("While these guards run, all the rest is simulated here by (--stream shows it):")
+    say(f"  flwr run {quote(str(folder / 'app'))} local --stream --federation-config 'num-supernodes={len(names)}'")
+    say(f"In the field each guard has a SuperNode beside it: docs/deployment.md, with the keys in {folder / 'server'}")
+    say(f"and {folder / 'registry.json'}.")
     say(
         f"Or all of it in containers: {folder / 'compose' / 'pilot.yaml'} says what has to be beside it, and how the "
         f"two images are built from the release's source archive."
@@ -118,13 +121,11 @@ def _founded(
     except OSError as problem:
         raise InvalidInput(f"{folder} cannot be made: {problem.strerror}.") from None
     try:
-        made = founded(unfinished, trainings, min_roster=min_roster, task=f"{_TASK}:task", rules=rules)
-        (unfinished / "code").mkdir()
-        stub = resources("lrdp.commands").joinpath(f"{_TASK}.txt").read_bytes()
-        files.write_new(unfinished / "code" / f"{_TASK}.py", stub, files.PUBLIC)
-        (unfinished / "compose").mkdir()
-        for name, text in compose_files(list(trainings)).items():
-            files.write_new(unfinished / "compose" / name, text.encode(), files.PUBLIC)
+        made = founded(unfinished, trainings, min_roster=min_roster, task=f"{TASK}:task", rules=rules)
+        fewest = min(training.rounds for training in trainings.values())
+        _write(unfinished / "code", task_file())
+        _write(unfinished / "app", app_files(folder, rules.scheme, min(_A_FIRST_RUN, fewest)))
+        _write(unfinished / "compose", compose_files(list(trainings)))
         registry = made.registry().digest.hex()
         unfinished.rename(folder)
     except OSError as problem:
@@ -132,3 +133,10 @@ def _founded(
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return {"folder": str(folder), "registry_sha256": registry}
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_new(path, text.encode(), files.PUBLIC)

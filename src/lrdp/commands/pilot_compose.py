@@ -30,13 +30,16 @@ _SERVER_FOLDERS: Final = """\
         target: /etc/lrdp/registry.json
         read_only: true
         bind: {create_host_path: false}
+      - {type: bind, source: ../code, target: /srv/lrdp/app, read_only: true, bind: {create_host_path: false}}
 """
 _HEAD: Final = f"""\
 # This pilot on one machine, made by `lrdp found` from lrdp's deploy/compose/pilot.yaml: one person holds all keys here.
-# Before it starts, beside this file: tls/ (ca.crt, server.crt, server.key) and app/ for the server, public/ for setup,
-# and for each hospital NAME/data and NAME/supernode (key, ca.crt); docs/deployment.md says how to fill them. Then
+# Before it starts, beside this file: tls/ (ca.crt, server.crt, server.key) for the server, public/ for setup, and for
+# each hospital NAME/data and NAME/supernode (key, ca.crt); docs/deployment.md says how to fill them. Then
 #   chown -R 10001:10001 ../clients && chown -R 10002:10002 ../server
 #   docker compose --env-file pilot.env --file pilot.yaml up --detach
+#   flwr run ../app CONNECTION --stream --run-config \\
+#     'server-folder="/var/lib/lrdp-server" registry="/etc/lrdp/registry.json" code="/srv/lrdp/app"'
 # The server's certificate is for DNS:superlink and IP:127.0.0.1. The images are built in the folder that the source
 # archive of this release, lrdp-{__version__}.tar.gz, unpacks to; a task may need packages beyond those of GUARD_EXTRAS:
 #   docker build --file deploy/Containerfile --target guard --tag lrdp-guard:0.1 .

@@ -41,13 +41,23 @@ class Node:
 class InProcessGrid(Grid):
     """``before`` and ``after`` see each message on its way out and back: they may change it, or lose it (None).
 
+    ``run_config`` is the run's, which the server writes and every node is told.
+
     >>> grid = InProcessGrid({2: Node(ClientApp()), 3: Node(ClientApp(), present=False)})
     >>> grid.get_node_ids()
     [2]
     """
 
-    def __init__(self, nodes: Mapping[int, Node], *, before: Alter = _unchanged, after: Alter = _unchanged) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[int, Node],
+        *,
+        before: Alter = _unchanged,
+        after: Alter = _unchanged,
+        run_config: Mapping[str, Any] | None = None,
+    ) -> None:
         self.nodes, self._before, self._after = nodes, before, after
+        self._run_config = dict(run_config or {})
         self._replies: dict[str, Message] = {}
         self._count = 0
         self.sent_bytes = 0
@@ -99,13 +109,13 @@ class InProcessGrid(Grid):
         return number
 
     def context_of(self, number: int) -> Context:
-        """What the app of a node is told about its node."""
+        """What the app of a node is told about its node and the run."""
         return Context(
             run_id=1,
             node_id=number,
             node_config=dict(self.nodes[number].settings),
             state=RecordDict(),
-            run_config={},
+            run_config=dict(self._run_config),
             series_id=1,
         )
 
