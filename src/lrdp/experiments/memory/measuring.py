@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ class Happening:
 
 
 def recorded(run: Run) -> tuple[list[int], list[Happening]]:
-    """The sizes of the steps, and all that torch's allocator and the marks told, in order.
+    """The sizes of the steps, and in order all that the marks told, and torch's allocator of blocks made since.
 
     What the profiler keeps for itself is not a tensor, so it is in none of these; it is in the process's memory, which
     is therefore measured without it.
@@ -44,7 +44,7 @@ def recorded(run: Run) -> tuple[list[int], list[Happening]]:
         run(done)
     results: Any = found.profiler
     told = sorted(_events(results.kineto_results.experimental_event_tree()), key=lambda event: event.start_time_ns)
-    return sizes, [_happening(event) for event in told]
+    return sizes, list(_since(_happening(event) for event in told))
 
 
 def _events(trees: Sequence[Any]) -> Iterator[Any]:
@@ -61,6 +61,19 @@ def _happening(event: Any) -> Happening:
     if event.name != "[memory]":
         return Happening(0, 0, event.name)
     return Happening(int(event.extra_fields.ptr), int(event.extra_fields.alloc_size))
+
+
+def _since(happenings: Iterable[Happening]) -> Iterator[Happening]:
+    """Without the ends of blocks that an earlier recording of this process saw begin: the profiler tells these, too."""
+    living = set[int]()
+    for one in happenings:
+        if one.size > 0:
+            living.add(one.address)
+        elif one.size < 0 and one.address not in living:
+            continue
+        else:
+            living.discard(one.address)
+        yield one
 
 
 def live_peaks(happenings: Sequence[Happening]) -> list[int]:
