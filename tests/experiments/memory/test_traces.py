@@ -112,7 +112,12 @@ def test_the_profiler_tells_every_tensor_and_nothing_of_its_own():
 def test_a_block_of_an_earlier_recording_is_in_no_later_one():
     """Its end is told all the same: where Python collects it meanwhile, a step seemed to need fewer bytes."""
     kept = []
-    recorded(lambda done: (kept.append(torch.empty(90_001, dtype=torch.uint8)), done(0)))
+
+    def earlier(done):
+        kept.append(torch.empty(90_001, dtype=torch.uint8))
+        done(0)
+
+    recorded(earlier)
 
     def run(done):
         for number in range(2):
