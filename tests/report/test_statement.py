@@ -77,6 +77,15 @@ def test_the_json_has_its_schema_and_the_books_figures(statement: Statement) -> 
     }
 
 
+def test_the_other_deltas_are_printed_as_a_person_writes_them(tmp_path: Path) -> None:
+    """1e-5 / 100 is 1.0000000000000001e-07, of which rounding up to the safe side made 1.00001e-07."""
+    with World(folder=tmp_path, rules=policy(delta="1e-5")).create() as ledger:
+        round_trip(ledger, request(1))
+        statement = Statement(summary=summarize(ledger.books), head=ledger.head())
+    assert [point["delta"] for point in record(statement)["spent_at_other_deltas"]] == [1e-5, 1e-7, 1e-9]
+    assert "at δ = 1e-07;" in text(statement)
+
+
 def test_a_raised_budget_is_shown_as_it_was_opened_and_as_it_is_in_every_form(tmp_path: Path) -> None:
     world = World(folder=tmp_path, rules=policy(epsilon="1.5", per_run_epsilon="1.5"))
     with world.create(rule=RenyiOrders(weights={22.0: 1.0})) as ledger:

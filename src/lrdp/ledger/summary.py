@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from lrdp.accounting import (
     Accountant,
@@ -169,8 +170,9 @@ def rounds_left(books: Books, policy: Policy) -> int:
 
 
 def _elsewhere(accountant: Accountant, history: History, delta: float) -> tuple[PrivacySpent, ...]:
-    """ε at δ, at a hundredth of it and at a ten-thousandth."""
-    return tuple(accountant.epsilon(history, delta / factor) for factor in (1, 100, 10_000))
+    """ε at δ, at a hundredth of it and at a ten-thousandth: decimal, for 1e-5 / 100 is printed as 1.00001e-07."""
+    stated = Decimal(repr(delta))
+    return tuple(accountant.epsilon(history, float(stated.scaleb(-digits))) for digits in (0, 2, 4))
 
 
 def _merged(history: History, voided: History) -> dict[Mechanism, int]:
