@@ -79,10 +79,10 @@ def plan(
     delta: Delta,
     passes: Annotated[float | None, typer.Option(help="Passes over the data (epochs): search batch and steps.")] = None,
     rows: Annotated[
-        int | None, typer.Option(help="Rows that are computed at a time, with --passes: memory.  [default: 32]")
+        int | None, typer.Option(help=f"Rows computed at a time, with --passes: memory (default: {_USUAL_ROWS}).")
     ] = None,
     least_steps: Annotated[
-        int | None, typer.Option(help=f"Steps that the optimiser needs, with --passes.  [default: {LEAST_STEPS}]")
+        int | None, typer.Option(help=f"Steps that the optimiser needs, with --passes (default: {LEAST_STEPS}).")
     ] = None,
     local_steps: Annotated[int | None, typer.Option(help="Private steps per round.")] = None,
     batch_size: Annotated[
