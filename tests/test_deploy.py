@@ -41,6 +41,7 @@ from lrdp.accounting import Budget, Training
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.experiments.digits import records, share, stated_size
 from lrdp.federation import found
+from lrdp.integrity import load_identity, read_card
 from lrdp.ledger import read_policy
 from lrdp.version import __version__
 
@@ -350,6 +351,21 @@ def test_the_documented_commands_fill_them(tmp_path):
     assert (tmp_path / "srv/lrdp/data/records.npz").read_bytes() == b"records"
 
 
+def test_the_documented_commands_make_the_servers_keys(tmp_path):
+    text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    block = next(part for part in text.split("```") if "\nserver run" in part)
+    lines = [line for line in block.splitlines() if " superlink " in line]
+    function = 'server() { while [ "$1" != superlink ]; do shift; done; shift; "$@"; }'
+    script = "\n".join(["set -e", function, *lines]).replace("/var/lib/lrdp-server", str(tmp_path / "kept"))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "registry.json").write_text("{}", encoding="utf-8")
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    assert load_identity(tmp_path / "kept/identity.pem").member == read_card((tmp_path / "server.json").read_text())
+    assert (tmp_path / "kept/registry.json").read_text() == "{}"
+    assert set(re.findall(r'="(/var/[^"]+)"', text)) == {"/var/lib/lrdp-server", "/var/lib/lrdp-server/registry.json"}
+
+
 def test_no_network_is_said_where_there_is_none_and_not_where_an_address_answers(tmp_path):
     script = DEPLOY / "no_network.py"
     alone = subprocess.run(["unshare", "-rn", sys.executable, script], capture_output=True, text=True, check=False)
@@ -391,6 +407,14 @@ def test_systemd_makes_the_users_that_the_units_name():
     assert f"d {METRICS} 0750 lrdp lrdp-metrics -" in texts("systemd")["lrdp.tmpfiles"]
     assert "g lrdp-metrics -\n" in texts("systemd")["lrdp.sysusers"]
     assert "m flower lrdp-metrics" not in texts("systemd")["lrdp.sysusers"]
+
+
+def test_systemd_makes_every_folder_without_which_the_guard_does_not_start():
+    made = re.findall(r"^d (\S+) ", texts("systemd")["lrdp.tmpfiles"], re.MULTILINE)
+    needed = directives(texts("systemd")["lrdp-guard.service"])
+    paths = " ".join([*needed["ReadOnlyPaths"], *needed["ReadWritePaths"], *needed["RequiresMountsFor"]]).split()
+    assert {"/srv/lrdp", SOCKET} <= set(paths)
+    assert [path for path in paths if not any(f"{folder}/".startswith(f"{path}/") for folder in made)] == []
 
 
 # -------------------------------------------------------------------------------------------------------------- images
