@@ -90,6 +90,21 @@ def test_every_file_that_a_page_names_is_there(page):
     assert [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)] == []
 
 
+def test_every_test_that_a_page_names_is_there():
+    there = {
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    said = [found for page in PAGES for found in re.findall(r"`(test_\w+)(…?)`", page.read_text(encoding="utf-8"))]
+    named = {(name, bool(cut)) for name, cut in said} - {("test_a_crash_after_charging_still_counts", False)}
+    assert len(named) > 20
+    assert [
+        name for name, cut in named if not any(name == one or (cut and one.startswith(name)) for one in there)
+    ] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_of_a_page_is_understood(page):
     if page.name == "CHANGELOG.md":
