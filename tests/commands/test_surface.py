@@ -38,6 +38,9 @@ def test_no_word_of_a_help_is_taken_for_a_style(name: str) -> None:
     command = COMMANDS[name]
     texts = [command.help, *(getattr(each, "help", None) for each in command.params)]
     assert [text for text in texts if text and Text.from_markup(text).plain != text] == []
+    assert [part for part in (command.help or "").split("\n\n")[1:] if "\n" in part] == [], (
+        "lines would be broken there"
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -105,6 +105,7 @@ def plan(
     """Which mechanism, which batch, how many steps: all side by side, and which to choose.
 
     With --passes batches may be larger than memory holds; with -b, --rounds and --local-steps all hold the same rows.
+
     What no plan decides, from --client to --task, goes into the policy that --write writes, as with lrdp init.
 
     Example: lrdp plan -n 30000 --passes 5 --rows 32 --epsilon 8 --delta 1e-5 --write policy.toml
