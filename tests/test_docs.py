@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -113,6 +114,29 @@ def test_every_command_of_a_page_is_understood(page):
     pasted = {" ".join(words): problem_of(words, whole=True) for words in typed(text)}
     spoken = {" ".join(words): problem_of(words, whole=False) for words in named(text)}
     assert {line: problem for line, problem in (pasted | spoken).items() if problem} == {}
+
+
+def scars(changelog):
+    """Lines that stand twice, lines that belong to no entry, and parts of the newest version out of their order."""
+    lines = changelog.splitlines()
+    long = [line.strip(" -") for line in lines if len(line) > 60]
+    twice = [line for line in long if long.count(line) > 1]
+    stray = [line for before, line in pairwise(lines) if line.startswith("  ") and not before.strip()]
+    parts = re.findall(r"^### (\w+)$", changelog.split("\n## ")[1], re.MULTILINE)
+    known = [part for part in ("Privacy", "Security", "Added", "Changed", "Fixed") if part in parts]
+    return twice + stray + ([] if parts == known and parts[0] == "Privacy" else parts)
+
+
+def test_the_changelog_says_each_thing_once_and_privacy_first():
+    assert scars((ROOT / "CHANGELOG.md").read_text(encoding="utf-8")) == []
+    entry = "- " + "what was charged and never released " * 3
+    assert scars(f"# Log\n\n## [Unreleased]\n\n### Privacy\n\n{entry}\n{entry}\n") != []
+    assert scars(f"# Log\n\n## [Unreleased]\n\n### Privacy\n\n{entry}\n\n  and its end\n") == ["  and its end"]
+    assert scars(f"# Log\n\n## [Unreleased]\n\n### Added\n\n{entry}\n\n### Privacy\n") == ["Added", "Privacy"]
+
+
+def test_contributing_is_read_in_a_minute():
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) < 60
 
 
 def test_no_page_shows_a_verification_that_would_be_refused():
