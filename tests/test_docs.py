@@ -8,7 +8,6 @@ import sys
 from collections import defaultdict
 from functools import cache
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -117,11 +116,12 @@ def test_every_command_of_a_page_is_understood(page):
 
 
 def scars(changelog):
-    """Lines that stand twice, lines that belong to no entry, and parts of the newest version out of their order."""
+    """Lines that begin like another, holes in a list, and parts of the newest version out of their order."""
     lines = changelog.splitlines()
-    long = [line.strip(" -") for line in lines if len(line) > 60]
-    twice = [line for line in long if long.count(line) > 1]
-    stray = [line for before, line in pairwise(lines) if line.startswith("  ") and not before.strip()]
+    begun = [line.strip(" -")[:60] for line in lines if len(line) > 60]
+    twice = [line for line in begun if begun.count(line) > 1]
+    around = zip(lines, lines[1:], lines[2:], strict=False)
+    stray = [line for entry, hole, line in around if not hole and {entry[:2], line[:2]} <= {"- ", "  "}]
     parts = re.findall(r"^### (\w+)$", changelog.split("\n## ")[1], re.MULTILINE)
     known = [part for part in ("Privacy", "Security", "Added", "Changed", "Fixed") if part in parts]
     return twice + stray + ([] if parts == known and parts[0] == "Privacy" else parts)
