@@ -3,6 +3,7 @@
 No container engine, systemd or cluster is started here. A slow test runs the guard under the same restrictions.
 """
 
+import json
 import os
 import re
 import shutil
@@ -41,6 +42,8 @@ from lrdp.accounting import Budget, Training
 from lrdp.commands.pilot_compose import compose_files
 from lrdp.experiments.digits import records, share, stated_size
 from lrdp.federation import found
+from lrdp.integrity import load_identity, read_card
+from lrdp.integrity.cards import card
 from lrdp.ledger import read_policy
 from lrdp.version import __version__
 
@@ -350,6 +353,46 @@ def test_the_documented_commands_fill_them(tmp_path):
     assert (tmp_path / "srv/lrdp/data/records.npz").read_bytes() == b"records"
 
 
+def run_of_compose(service, folder, places):
+    """The documented lines for a service, run here with its paths in ``folder``."""
+    text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8").replace("\\\n", "")
+    lines = [line for line in text.splitlines() if re.match(rf"\(?[a-z0-7; ]*\w+ run --rm .*\b{service} ", line)]
+    functions = (f'{name}() {{ while [ "$1" != {service} ]; do shift; done; shift; "$@"; }}' for name in SHORT)
+    script = "\n".join(["set -e", *functions, *lines])
+    for place, here in places.items():
+        script = script.replace(place, here)
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, check=True)
+
+
+SHORT = ("hospital", "server")
+"""What the page calls the two compose files."""
+
+
+def test_the_documented_commands_make_the_servers_keys(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "registry.json").write_text("{}", encoding="utf-8")
+    run_of_compose("superlink", tmp_path, {"/var/lib/lrdp-server": "kept"})
+    assert load_identity(tmp_path / "kept/identity.pem").member == read_card((tmp_path / "server.json").read_text())
+    assert (tmp_path / "kept/registry.json").read_text() == "{}"
+    text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    assert set(re.findall(r'="(/var/[^"]+)"', text)) == {"/var/lib/lrdp-server", "/var/lib/lrdp-server/registry.json"}
+
+
+def test_the_documented_commands_set_a_hospital_up_in_compose(tmp_path):
+    training = Training(dataset_size=100, batch_size=8, rounds=2, local_steps=2, budget=Budget(epsilon=8.0, delta=1e-3))
+    made = found(tmp_path / "pilot", {f"hospital-{number}": training for number in range(3)})
+    public = tmp_path / "public"
+    public.mkdir()
+    shutil.copy(made.registry_file, public)
+    (public / "server.json").write_text(json.dumps(card(made.server_identity().member)), encoding="utf-8")
+    run_of_compose("setup", tmp_path, {"/etc/lrdp/public": "public"})
+    assert read_policy(tmp_path / "hospital/policy.toml").peers.registry_sha256 == made.registry().digest.hex()
+    assert read_card((tmp_path / "hospital-0.json").read_text()).name == "hospital-0"
+    assert (tmp_path / "administrator.pem").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "hospital/keys/administrator.pem").exists()
+
+
 def test_no_network_is_said_where_there_is_none_and_not_where_an_address_answers(tmp_path):
     script = DEPLOY / "no_network.py"
     alone = subprocess.run(["unshare", "-rn", sys.executable, script], capture_output=True, text=True, check=False)
@@ -391,6 +434,14 @@ def test_systemd_makes_the_users_that_the_units_name():
     assert f"d {METRICS} 0750 lrdp lrdp-metrics -" in texts("systemd")["lrdp.tmpfiles"]
     assert "g lrdp-metrics -\n" in texts("systemd")["lrdp.sysusers"]
     assert "m flower lrdp-metrics" not in texts("systemd")["lrdp.sysusers"]
+
+
+def test_systemd_makes_every_folder_without_which_the_guard_does_not_start():
+    made = re.findall(r"^d (\S+) ", texts("systemd")["lrdp.tmpfiles"], re.MULTILINE)
+    needed = directives(texts("systemd")["lrdp-guard.service"])
+    paths = " ".join([*needed["ReadOnlyPaths"], *needed["ReadWritePaths"], *needed["RequiresMountsFor"]]).split()
+    assert {"/srv/lrdp", SOCKET} <= set(paths)
+    assert [path for path in paths if not any(f"{folder}/".startswith(f"{path}/") for folder in made)] == []
 
 
 # -------------------------------------------------------------------------------------------------------------- images

@@ -90,6 +90,21 @@ def test_every_file_that_a_page_names_is_there(page):
     assert [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)] == []
 
 
+def test_every_test_that_a_page_names_is_there():
+    there = {
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    said = [found for page in PAGES for found in re.findall(r"`(test_\w+)(…?)`", page.read_text(encoding="utf-8"))]
+    named = {(name, bool(cut)) for name, cut in said} - {("test_a_crash_after_charging_still_counts", False)}
+    assert len(named) > 20
+    assert [
+        name for name, cut in named if not any(name == one or (cut and one.startswith(name)) for one in there)
+    ] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_of_a_page_is_understood(page):
     if page.name == "CHANGELOG.md":
@@ -98,6 +113,30 @@ def test_every_command_of_a_page_is_understood(page):
     pasted = {" ".join(words): problem_of(words, whole=True) for words in typed(text)}
     spoken = {" ".join(words): problem_of(words, whole=False) for words in named(text)}
     assert {line: problem for line, problem in (pasted | spoken).items() if problem} == {}
+
+
+def scars(changelog):
+    """Lines that begin like another, holes in a list, and parts of the newest version out of their order."""
+    lines = changelog.splitlines()
+    begun = [line.strip(" -")[:60] for line in lines if len(line) > 60]
+    twice = [line for line in begun if begun.count(line) > 1]
+    around = zip(lines, lines[1:], lines[2:], strict=False)
+    stray = [line for entry, hole, line in around if not hole and {entry[:2], line[:2]} <= {"- ", "  "}]
+    parts = re.findall(r"^### (\w+)$", changelog.split("\n## ")[1], re.MULTILINE)
+    known = [part for part in ("Privacy", "Security", "Added", "Changed", "Fixed") if part in parts]
+    return twice + stray + ([] if parts == known and parts[0] == "Privacy" else parts)
+
+
+def test_the_changelog_says_each_thing_once_and_privacy_first():
+    assert scars((ROOT / "CHANGELOG.md").read_text(encoding="utf-8")) == []
+    entry = "- " + "what was charged and never released " * 3
+    assert scars(f"# Log\n\n## [Unreleased]\n\n### Privacy\n\n{entry}\n{entry}\n") != []
+    assert scars(f"# Log\n\n## [Unreleased]\n\n### Privacy\n\n{entry}\n\n  and its end\n") == ["  and its end"]
+    assert scars(f"# Log\n\n## [Unreleased]\n\n### Added\n\n{entry}\n\n### Privacy\n") == ["Added", "Privacy"]
+
+
+def test_contributing_is_read_in_a_minute():
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) < 60
 
 
 def test_no_page_shows_a_verification_that_would_be_refused():

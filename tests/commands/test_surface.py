@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from integrity.parties import identity
 from lrdp.integrity import save_identity
@@ -29,6 +30,17 @@ def test_every_command_and_every_path_of_it_is_in_the_table() -> None:
     assert LINES.keys() == COMMANDS.keys()
     for name, command in COMMANDS.items():
         assert LINES[name].paths.keys() == set(surface.parameters(command, "Path")), name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_word_of_a_help_is_taken_for_a_style(name: str) -> None:
+    """As [task] was: what stands in square brackets is left out where the help is shown."""
+    command = COMMANDS[name]
+    texts = [command.help, *(getattr(each, "help", None) for each in command.params)]
+    assert [text for text in texts if text and Text.from_markup(text).plain != text] == []
+    assert [part for part in (command.help or "").split("\n\n")[1:] if "\n" in part] == [], (
+        "lines would be broken there"
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)

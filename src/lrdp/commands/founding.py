@@ -13,7 +13,15 @@ import typer
 
 from lrdp import files
 from lrdp.accounting import Budget, Training
-from lrdp.commands.init import RECOMMENDED_SAMPLING, CountingOption, MechanismOption, recipe
+from lrdp.commands.init import (
+    RECOMMENDED_SAMPLING,
+    BatchRows,
+    BudgetDelta,
+    CountingOption,
+    MechanismOption,
+    StepsPerRound,
+    recipe,
+)
 from lrdp.commands.output import AsJson, print_record, say
 from lrdp.commands.own_rules import of_raising
 from lrdp.commands.pilot_app import TASK, app_files, task_file
@@ -33,7 +41,7 @@ def found(
     folder: Annotated[Path, typer.Option(help="A new folder.")] = Path("pilot"),
     unit: Annotated[str, typer.Option(help="Whom the guarantee protects.")] = "person",
     epsilon: Annotated[float, typer.Option(help="The most that each hospital may ever spend.")] = 8.0,
-    delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
+    delta: BudgetDelta = 1e-6,
     dataset_size: Annotated[
         int,
         typer.Option(
@@ -43,9 +51,9 @@ def found(
             "--mechanism fixed-size.",
         ),
     ] = 5000,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,
+    batch_size: BatchRows = 128,
     rounds: Annotated[int, typer.Option(help="Rounds that the budgets have to last for.")] = 50,
-    local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
+    local_steps: StepsPerRound = 39,
     min_roster: Annotated[
         int | None, typer.Option(help="The fewest participants of a round (default: a majority).")
     ] = None,

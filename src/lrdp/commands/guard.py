@@ -26,7 +26,7 @@ def guard(
     policy: Annotated[Path, typer.Option(help="The client's policy.toml, next to its ledger and keys.")],
     data: Annotated[Path, typer.Option(help="The client's data: handed to the task's data set as `data`.")],
     socket: Annotated[Path, typer.Option(help="Where to listen, as in /run/lrdp/guard.sock.")],
-    code: Annotated[Path | None, typer.Option(help="Folder of the policy's [task] (default: the policy's).")] = None,
+    code: Annotated[Path | None, typer.Option(help="Folder of the task's module (default: the policy's).")] = None,
     settings: SettingsOption = None,
     group: Annotated[str | None, typer.Option(help="Group whose members may connect (default: nobody else).")] = None,
     metrics: Annotated[

@@ -36,12 +36,14 @@ from lrdp.ledger import (
 
 _USUAL_ROUNDS: Final = 50
 
-
 _KINDS: Final = {name: kind for name, kind in MECHANISMS.items() if kind.bounds and issubclass(kind, SizedGaussian)}
 Sampling: Final = choices("Sampling", _KINDS)
 """``--mechanism``: what a policy can state."""
 RECOMMENDED_SAMPLING: Final = Sampling(RECOMMENDED.kind.name)
 MechanismOption = Annotated[Sampling, typer.Option("--mechanism", help="How batches are drawn.")]  # type: ignore[valid-type]
+BudgetDelta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.")]
+BatchRows = Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")]
+StepsPerRound = Annotated[int, typer.Option(help="The most private steps per round.")]
 CountingOption = Annotated[
     BudgetCounting | None,
     typer.Option(
@@ -67,7 +69,7 @@ def init(
     rows_per_unit: RowsPerUnit = 1,
     clipped: ClippedOption = Clipped.ROWS,
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")] = 8.0,
-    delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-6,
+    delta: BudgetDelta = 1e-6,
     dataset_size: Annotated[
         int,
         typer.Option(
@@ -77,12 +79,12 @@ def init(
             "with --mechanism fixed-size.",
         ),
     ] = 5000,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Rows that a step holds in memory.")] = 128,
+    batch_size: BatchRows = 128,
     rounds: Annotated[
         int | None,
         typer.Option(help="Rounds that the budget has to last for (default: 50, or what the policy affords)."),
     ] = None,
-    local_steps: Annotated[int, typer.Option(help="The most private steps per round.")] = 39,
+    local_steps: StepsPerRound = 39,
     mechanism: MechanismOption = RECOMMENDED_SAMPLING,
     accountant: CountingOption = None,
     registry: RegistryToPin = None,

@@ -73,7 +73,7 @@ def verify(
 ) -> None:
     """Check a session's receipts, without model or data; exit code 5, the round and the reason where they fail.
 
-    Example: lrdp verify server/receipts.txt --pin HASH
+    Example: lrdp verify server --pin HASH
     """
     if (pin is None) != unpinned:
         raise InvalidInput(

@@ -42,7 +42,10 @@ from lrdp.report.statement import Statement, record
 from lrdp.report.statement_points import day
 
 ledger_app = typer.Typer(
-    name="ledger", help="One client's books: show, verify, export, repair.", no_args_is_help=True, add_completion=False
+    name="ledger",
+    help="One client's books: show, verify, raise, back up, repair, close.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 LedgerPath = Annotated[Path | None, typer.Argument(help="A ledger or an export (default: the folder's ledger.db).")]

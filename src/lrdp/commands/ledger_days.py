@@ -111,9 +111,10 @@ def restore(
     _copy(path, home.ledger)
     books = verified.books
     say(
-        f"Restored {books.seq} entries. Whatever was charged after the backup is missing from them: the first head that"
+        f"Restored {books.seq} entries. Whatever was charged after the backup is missing from them: the first newer "
+        f"head that it is shown, by its own session/head, a server or a peer, stops this ledger; then `lrdp ledger "
+        f"adopt-head` charges what is missing."
     )
-    say("a server or peer hands back stops this ledger; then `lrdp ledger adopt-head` charges what is missing.")
     print_record({"path": str(home.ledger), "entries": books.seq, "digest": books.digest.hex()}, as_json)
 
 

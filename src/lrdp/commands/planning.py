@@ -79,10 +79,10 @@ def plan(
     delta: Delta,
     passes: Annotated[float | None, typer.Option(help="Passes over the data (epochs): search batch and steps.")] = None,
     rows: Annotated[
-        int | None, typer.Option(help="Rows that are computed at a time, with --passes: memory.  [default: 32]")
+        int | None, typer.Option(help=f"Rows computed at a time, with --passes: memory (default: {_USUAL_ROWS}).")
     ] = None,
     least_steps: Annotated[
-        int | None, typer.Option(help=f"Steps that the optimiser needs, with --passes.  [default: {LEAST_STEPS}]")
+        int | None, typer.Option(help=f"Steps that the optimiser needs, with --passes (default: {LEAST_STEPS}).")
     ] = None,
     local_steps: Annotated[int | None, typer.Option(help="Private steps per round.")] = None,
     batch_size: Annotated[
@@ -105,6 +105,7 @@ def plan(
     """Which mechanism, which batch, how many steps: all side by side, and which to choose.
 
     With --passes batches may be larger than memory holds; with -b, --rounds and --local-steps all hold the same rows.
+
     What no plan decides, from --client to --task, goes into the policy that --write writes, as with lrdp init.
 
     Example: lrdp plan -n 30000 --passes 5 --rows 32 --epsilon 8 --delta 1e-5 --write policy.toml

@@ -53,10 +53,11 @@ def check(
 ) -> None:
     """Say for each layer which rule applies, what is refused and how to mend it; for a task, also what a step costs.
 
-    A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, without a federation:
-    its gradients are compared with torch's, memory is planned, and a step that nobody pays for runs on made-up records
-    beside plain SGD. Of the data the number and the form of records are looked at, and whether some of them have a
-    finite loss. Nothing is charged.
+    A model alone is looked at and not run. A Task or LocalTask is tried as an update would be, without a federation.
+
+    Its gradients are compared with torch's, memory is planned, and a step on made-up records runs beside plain SGD.
+
+    Of the data only number and form are looked at, and whether some records have a finite loss. Nothing is charged.
 
     Example: lrdp check --task package.module:task --data records.csv --set seed=1
     """

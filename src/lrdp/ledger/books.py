@@ -31,7 +31,6 @@ _WRONG: Final = (ValueError, KeyError, OverflowError, TypeError)
 """What folding an entry raises if it cannot follow."""
 _ONCE: Final = "a ledger begins with OPENED, and has it once"
 
-
 AdministratorsAct = events.Voided | events.Adopted | events.Raised | events.Closed
 
 

@@ -165,7 +165,7 @@ class Participant:
             raise Behind("this client has signed no tag that is open.")
         return Accepted(accept=accept)
 
-    # ---------------------------------------------------------------------------------------------- five kinds of work
+    # ------------------------------------------------------------------------------------------------------------ work
     def contribute(self, asked: Contribute, accept: bytes) -> Contributed:
         """One private update: *validate → charge → sample → clip → noise → commit → send*."""
         with self._job(asked) as job:

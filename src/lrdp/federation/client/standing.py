@@ -195,7 +195,7 @@ class Standing:
         return content(self._folder / "head").decode("ascii", errors="replace")
 
     def predates_heads(self) -> bool:
-        """Whether version 0.1 saved it, which kept no head: the books that are here are its own, as they were then."""
+        """Whether an earlier version saved it, which kept no head: the books that are here were its own then, too."""
         return not self.head() and self._state.is_of_version_1()
 
     def keep_head(self, head: str) -> None:

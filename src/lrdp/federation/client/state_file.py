@@ -32,7 +32,7 @@ _FILES: Final = many(row(text(_LONGEST_NAME), text(_LONGEST_NAME)), _MOST_VECTOR
 _PARTS: Final[Mapping[str, Part[bytes, Any]]] = {"state": RAW, "files": _FILES}
 _SAVED: Final = Format(PACKED, (b"standing/v2",), {**_PARTS, "accept": RAW}, MOST_BYTES)
 _SAVED_V1: Final = Format(PACKED, (b"standing/v1",), _PARTS, MOST_BYTES)
-"""As version 0.1 wrote it, with the last ACCEPT in a file of its own."""
+"""As earlier versions wrote it, with the last ACCEPT in a file of its own."""
 
 
 class Saved(NamedTuple):
@@ -87,7 +87,7 @@ class StateFile:
             return b""
 
     def is_of_version_1(self) -> bool:
-        """Whether version 0.1 saved it."""
+        """Whether an earlier version saved it."""
         try:
             _SAVED_V1.decode(content(self._folder / "state"))
         except LrdpError:

@@ -133,7 +133,7 @@ class GuardWatch:
         single: dict[tuple[str, str], float | None] = {
             ("epsilon_spent", "Guaranteed for all that was charged, whatever a server adapts to."): AtMost(books.spent),
             ("epsilon_left", "What may still be spent."): books.left,
-            ("epsilon_budget", "The budget that was opened, or less if the policy now says so."): books.total,
+            ("epsilon_budget", "The budget as opened or raised last, or less if the policy now says so."): books.total,
             ("delta", "The probability that the guarantee fails."): books.delta,
             ("rounds_left", "Rounds like the last one that would still be admitted."): books.rounds_left,
             ("charges_total", "Charges in the ledger."): books.charges,

@@ -37,6 +37,7 @@ MakeApp = Callable[[Mapping[str, Any]], App]
 _LOGGERS: Final = ("flwr", "ray", "lrdp")
 _OBJECT_STORE_BYTES: Final = 128 << 20  # Ray would reserve a third of the memory; messages here are small
 _MOST_APPS: Final = 256
+_PULL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -208,9 +209,6 @@ class _Stoppable(Grid):
             waiting -= {reply.metadata.reply_to_message_id for reply in here}
             replies += here
         return replies
-
-
-_PULL_SECONDS: Final = 0.05
 
 
 @contextmanager

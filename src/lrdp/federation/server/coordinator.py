@@ -146,9 +146,8 @@ class Coordinator:
         """
         before = self.state(Idle)
         self._state = server.rotate(before, registry)
-        self.keys = MaskKeys(
-            needed=self.scheme.masks
-        )  # another registry makes another session, with mask keys of its own
+        # Another registry makes another session, with mask keys of its own.
+        self.keys = MaskKeys(needed=self.scheme.masks)
         gone = self.chronicle.rotate(before.position, registry)
         self.hello = rotated_hello(self.hello, before.identity, self.chronicle.rotations)
         self.write_down()

@@ -31,7 +31,8 @@ class Rotating:
             self._courier.present()  # a server that was started again knows nobody's node until it has greeted them
             self._courier.close()  # whoever joins now believes in the last round because a quorum accepted it
             if would_strand(self._coordinator.chronicle, following, self._coordinator.least):
-                self._name(f"a round needs the confirmation of whoever leaves with it. {self._lacking}")
+                waiting = lacking(self._coordinator.chronicle)
+                self._name(f"a round needs the confirmation of whoever leaves with it. {waiting}")
                 return gone
             try:
                 left = self._coordinator.rotate(following)
@@ -42,10 +43,6 @@ class Rotating:
             gone |= left
             _FLOWER_LOG.info(told(before, following, self._coordinator.round))
         return gone
-
-    @property
-    def _lacking(self) -> str:
-        return lacking(self._coordinator.chronicle)
 
     def _next(self) -> Registry | None:
         try:
