@@ -91,6 +91,8 @@ Where tags do not add up nobody moves on, and what everybody signs about its own
 ...     aggregate=publish.aggregate,
 ...     bare=tuple(word.bare for word in words),
 ... )
+>>> all(deposed(case, word) for word in words)
+True
 >>> failed = FailedRound(case=case, tags=complete.tags, depositions=words)
 >>> judged(decode_failed(encode_failed(failed), failed_vectors(failed))).line
 'hospital-c lied'
@@ -102,14 +104,16 @@ In exact sessions the server sees the sum alone: each member announces a key for
 >>> masked = replace(session, parameters=replace(session.parameters, method=ProofMethod.EXACT))
 >>> secret = {one.name: os.urandom(KEY_SIZE) for one in hospitals}
 >>> announced = [session_key(one, masked, secret[one.name]) for one in hospitals]
+>>> for one, key in zip(hospitals, announced):
+...     require_own_key(masked, one.name, key.encode())
 >>> halves = [exact_client(one, masked, secret[one.name], announced) for one in hospitals]
 """
 
 from lrdp.integrity import blame, client, server, states
 from lrdp.integrity.cards import MOST_CARD_CHARACTERS, card, json_object, read_card, read_registry, registry_record
-from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depose, judged
+from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depose, deposed, judged
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, digest
-from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, session_key
+from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, require_own_key, session_key
 from lrdp.integrity.fixed_point import (
     MODEL,
     SMALL,
@@ -252,6 +256,7 @@ __all__ = [
     "combine",
     "decode_failed",
     "depose",
+    "deposed",
     "digest",
     "encode_failed",
     "encoded_registry",
@@ -279,6 +284,7 @@ __all__ = [
     "registry_record",
     "rejection",
     "require_name",
+    "require_own_key",
     "run_round",
     "same_roster",
     "save_identity",
