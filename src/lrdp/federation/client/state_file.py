@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from weakref import ref
 
 import numpy as np
+from numpy.lib.format import open_memmap
 
 from lrdp import files
 from lrdp.codec import PACKED, RAW, Format, Part, many, row, text
@@ -139,7 +140,7 @@ class StateFile:
         return next(file for number in count() if (file := f"vector-{number}.npy") not in used)
 
     def _map(self, file: str) -> Whole:
-        mapped = np.lib.format.open_memmap(self._folder / file, mode="r")  # np.load would also take an archive
+        mapped = open_memmap(self._folder / file, mode="r")  # np.load would also take an archive
         self._maps.append((ref(mapped), file))
         return np.asarray(mapped)
 
