@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
-from federation.worlds import world
+from federation.worlds import World, world
+from lrdp.federation import RunResult
 from lrdp.federation.server.chronicle import Chronicle
 from lrdp.federation.server.confirming import overtaken
 from lrdp.federation.wire.questions import Here
 
-from .test_confirming import Start, both, charges
+from .test_confirming import both, charges
 
 
 @both
 def test_a_server_restored_from_an_older_backup_ends_and_says_why_and_goes_on_with_its_newest_folder(
-    tmp_path: Path, start: Start
+    tmp_path: Path, start: Callable[[World, int], RunResult]
 ) -> None:
     """Its clients have verified a round that it does not know, and never go back."""
     place, server = world(tmp_path, 3), tmp_path / "consortium" / "server"
