@@ -12,6 +12,7 @@ ELSEWHERE = {
     ("files.py", ""): "the writer itself",
     ("commands/guard_log.py", "open"): "a log that is only ever added to, for its owner alone",
     ("federation/local/simulation.py", "FileHandler"): "logs",
+    ("federation/client/state_file.py", "open_memmap"): "only to read",
     ("commands/streams.py", "open"): "os.devnull, which keeps nothing",
     ("federation/local/cluster.py", "open"): "locks, held while others try them, and gone afterwards",
     ("experiments/memory/measuring.py", "write_text"): "a switch of the kernel's, and no file",

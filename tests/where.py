@@ -179,7 +179,7 @@ SERVER = {
     "convening": ["federation/test_retries", "federation/server/test_asking"],
     "coordinator": ["federation/test_rounds", "federation/client/test_pins"],
     "courier": ["federation/test_rounds", "federation/server/test_buffered"],
-    "mask_keys": ["federation/test_masked"],
+    "mask_keys": ["federation/test_hostile_hospital", "federation/test_masked"],
     "greeting": ["federation/server/test_round_clock"],
     "keeping": ["federation/server/test_resuming"],
     "model_shelf": ["federation/server/test_resuming", "federation/wire/test_model_averages"],

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,6 +160,40 @@ def test_what_is_exported_to_onnx_computes_the_same_and_is_proved_by_the_same_re
     forged.graph.initializer[0].raw_data = bytes(len(forged.graph.initializer[0].raw_data))
     onnx.save(forged, tmp_path / "forged.onnx")
     with pytest.raises(InvalidInput, match="damaged or was changed"):
+        called("verify", tmp_path / "forged.onnx", *receipts)
+
+
+def elsewhere(weight: Any) -> None:
+    """In a file of the working directory, which holds the right values as long as it is verified."""
+    weight.external_data.add(key="location", value="weights.bin")
+    Path("weights.bin").write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    weight.data_location = 1
+
+
+OTHER_WEIGHTS: dict[str, tuple[Callable[[Any], None], str]] = {
+    "in another file": (lambda graph: elsewhere(graph.initializer[0]), "has its weights in other files"),
+    "twice": (lambda graph: graph.initializer.insert(0, graph.initializer[0]), "has two weights of one name"),
+    "in two ways": (lambda graph: graph.initializer[0].float_data.append(9.0), "is damaged: ValidationError"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_WEIGHTS)
+def test_weights_that_a_runtime_may_find_otherwise_are_not_proved(
+    place: World, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx
+
+    monkeypatch.chdir(tmp_path)
+    forge, sentence = OTHER_WEIGHTS[kind]
+    receipts = ("--pin", place.consortium.registry().digest.hex(), "--receipts", place.consortium.server_folder)
+    model = ("--model", last_model(place), "--task", "federation.worlds:model", "--input", "4")
+    called("export", tmp_path / "model.onnx", *model)
+    forged = onnx.load(tmp_path / "model.onnx")
+    assert forged.graph.initializer[0].raw_data
+    forge(forged.graph)
+    (tmp_path / "forged.onnx").write_bytes(forged.SerializeToString())
+    with pytest.raises(InvalidInput, match=sentence):
         called("verify", tmp_path / "forged.onnx", *receipts)
 
 

@@ -149,9 +149,11 @@ def adopt_head_command(
     folder: Folder = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """After a restored backup or a clone: charge what is missing at the policy's worst case, and go on.
+    """After a restored backup or a clone: charge what is missing at the worst case of every policy known, and go on.
 
-    A suspended ledger holds the head that stopped it, so that no file is needed.
+    Known are policy.toml and those in the books. If a policy allowed more and only lost entries held it, put it in the
+    place of policy.toml before, or ε comes out too small. A suspended ledger holds the head that stopped it, so that no
+    file is needed.
 
     Example: lrdp ledger adopt-head --folder hospital-0 --administrator-key administrator.pem
     """

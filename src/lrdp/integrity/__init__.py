@@ -84,14 +84,10 @@ Where tags do not add up nobody moves on, and what everybody signs about its own
 ...     published = server.collect(published, tag)
 >>> complete = server.all_tags(published)
 >>> words = tuple(depose(each, complete) for each in tagged.values())
->>> case = blame.Case(
-...     position=position,
-...     header=publish.header,
-...     signature=publish.signature,
-...     aggregate=publish.aggregate,
-...     bare=tuple(word.bare for word in words),
-... )
->>> failed = FailedRound(case=case, tags=complete.tags, depositions=words)
+>>> said = {"header": publish.header, "signature": publish.signature, "aggregate": publish.aggregate}
+>>> case = blame.Case(position=position, bare=tuple(word.bare for word in words), **said)
+>>> heard = tuple(word for word in words if deposed(case, word))
+>>> failed = FailedRound(case=case, tags=complete.tags, depositions=heard)
 >>> judged(decode_failed(encode_failed(failed), failed_vectors(failed))).line
 'hospital-c lied'
 >>> transcript_challenge(publish.header, point.size).size
@@ -102,14 +98,16 @@ In exact sessions the server sees the sum alone: each member announces a key for
 >>> masked = replace(session, parameters=replace(session.parameters, method=ProofMethod.EXACT))
 >>> secret = {one.name: os.urandom(KEY_SIZE) for one in hospitals}
 >>> announced = [session_key(one, masked, secret[one.name]) for one in hospitals]
+>>> for one, key in zip(hospitals, announced):
+...     require_own_key(masked, one.name, key.encode())
 >>> halves = [exact_client(one, masked, secret[one.name], announced) for one in hospitals]
 """
 
 from lrdp.integrity import blame, client, server, states
 from lrdp.integrity.cards import MOST_CARD_CHARACTERS, card, json_object, read_card, read_registry, registry_record
-from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depose, judged
+from lrdp.integrity.depositions import Deposition, FailedRound, Judgement, depose, deposed, judged
 from lrdp.integrity.encoding import HASH_SIZE, SIGNATURE_SIZE, digest
-from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, session_key
+from lrdp.integrity.exact import ExactClient, ExactServer, SessionKey, exact_client, require_own_key, session_key
 from lrdp.integrity.fixed_point import (
     MODEL,
     SMALL,
@@ -252,6 +250,7 @@ __all__ = [
     "combine",
     "decode_failed",
     "depose",
+    "deposed",
     "digest",
     "encode_failed",
     "encoded_registry",
@@ -279,6 +278,7 @@ __all__ = [
     "registry_record",
     "rejection",
     "require_name",
+    "require_own_key",
     "run_round",
     "same_roster",
     "save_identity",

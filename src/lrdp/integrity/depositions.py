@@ -121,7 +121,7 @@ def judged(failed: FailedRound) -> Judgement:
     require(FAILED, failed)
     if checks.tags_add_up(_tally(failed)):
         raise InvalidInput("the tags add up: nobody is to blame.")
-    words = {word.name: word for word in failed.depositions if _deposed(case, word)}
+    words = {word.name: word for word in failed.depositions if deposed(case, word)}
     clients = {name: _CONTRADICTION for name, word in words.items() if not _consistent(failed, word)}
     pairs = tuple(_disputed(case.header, words))
     silent = tuple(name for name in case.header.names if name not in words)
@@ -147,7 +147,7 @@ def _tally(failed: FailedRound) -> checks.TagTally:
     return checks.TagTally(position=case.position, header=case.header, tags=failed.tags, expected=expected)
 
 
-def _deposed(case: Case, word: Deposition) -> bool:
+def deposed(case: Case, word: Deposition) -> bool:
     """Whether a participant signed this about this attempt; whoever signed anything else counts as silent."""
     member, header = case.position.session.registry.by_name.get(word.name), case.header
     if member is None or word.name not in header.names or len(word.masks) != len(header.names) - 1:

@@ -176,6 +176,12 @@ def _checked_keys(session: Session, hellos: Iterable[SessionKey]) -> dict[str, b
     return peers
 
 
+def require_own_key(session: Session, name: str, data: bytes) -> None:
+    """Raise NotVerified unless these bytes announce a mask key of this member, as its peers will check."""
+    if name not in _checked_keys(session, [SessionKey.decode(data)]):
+        raise rejection(Verdict.ROSTER_UNKNOWN, f"the key that {name} announces is another member's")
+
+
 def _exact_client(
     identity: Identity, session: Session, secret: bytes, peers: dict[str, bytes], masked: Iterable[bytes] = ()
 ) -> ExactClient:

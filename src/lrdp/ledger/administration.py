@@ -42,7 +42,8 @@ def adopt_head(ledger: Ledger, head: Head, administrator: SigningKey) -> events.
 
     Guarantees: every step on the head's chain beyond the newest point that was charged here is charged now, as a step
     that dominates every one that this or any earlier policy in these books allowed. The charge may exceed the budget;
-    then all that follows is refused.
+    then all that follows is refused. A policy that only the lost entries knew must be the one in force here, if it
+    allowed more: a head does not say what its steps were.
     """
     books = ledger.books
     _check_administrator(books, administrator)

@@ -1,6 +1,7 @@
 """Federated evaluation: off, unless server and policy both ask; then a noised count that is paid for as one step."""
 
 import math
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,3 +112,9 @@ def test_a_count_of_two_steps_is_refused() -> None:
 def test_bytes_of_another_length_are_no_accuracy() -> None:
     with pytest.raises(InvalidInput, match="8 bytes"):
         read_share(b"123")
+
+
+@pytest.mark.parametrize("share", [float("inf"), -float("inf"), float("nan")])
+def test_what_is_no_finite_number_is_no_accuracy(share: float) -> None:
+    with pytest.raises(InvalidInput, match="number"):
+        read_share(struct.pack("<d", share))

@@ -88,6 +88,19 @@ def test_a_damaged_file_means_a_start_at_zero(tmp_path: Path, books: Ledger, cut
     assert KeptMoments(tmp_path, books).load(SESSION, task(ADAM)) is None
 
 
+def test_whatever_byte_of_a_header_is_another_nothing_is_raised(tmp_path: Path, books: Ledger) -> None:
+    """A client that raised would decline every round to come; numpy reads headers as Python's literals."""
+    kept = some()
+    KeptMoments(tmp_path, books).save(SESSION, ADAM, kept)
+    whole = (tmp_path / "moments").read_bytes()
+    start, end = whole.index(b"\x93NUMPY"), whole.index(b"}", whole.index(b"\x93NUMPY"))
+    archive = whole[:start] + b"PK\x03\x04" + whole[start + 4 :]
+    for damaged in (archive, *(whole[:at] + b"(" + whole[at + 1 :] for at in range(start, end + 1))):
+        (tmp_path / "moments").write_bytes(damaged)
+        found = KeptMoments(tmp_path, books).load(SESSION, task(ADAM))
+        assert found is None or same(found, kept), "some bytes mean nothing"
+
+
 def test_those_of_another_session_model_or_optimiser_are_not_taken_up(tmp_path: Path, books: Ledger) -> None:
     here = KeptMoments(tmp_path, books)
     here.save(SESSION, ADAM, some())

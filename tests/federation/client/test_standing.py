@@ -139,7 +139,7 @@ def test_damage_is_not_believed_and_nothing_breaks(tmp_path: Path) -> None:
     entered(tmp_path).save(state)
     vector, saved = next(tmp_path.glob("*.npy")), (tmp_path / "state").read_bytes()
     whole = vector.read_bytes()
-    for damaged in (b"", whole[:40], whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
+    for damaged in (b"", whole[:40], b"PK\x03\x04" + whole[4:], whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
         vector.write_bytes(damaged)
         assert Standing(tmp_path).load(WHO) is None
     vector.write_bytes(whole)

@@ -19,7 +19,7 @@ from integrity.parties import federation, honest_round, secret
 from lrdp.cli import app
 from lrdp.errors import NotVerified
 from lrdp.federation import Averaging, VerifiedAverage
-from lrdp.federation.local.exporting import completed, export
+from lrdp.federation.local.exporting import completed, export, verified_by
 from lrdp.federation.local.onnx_files import ModelInput, write_onnx
 from lrdp.federation.server.saved_state import STATE_FILE
 from lrdp.federation.wire.layout import Layout
@@ -222,3 +222,13 @@ def test_elsewhere_and_beside_another_sessions_state_it_is_exported_as_it_is(tmp
     assert completed(kept, tmp_path).nonce is None
     (path.parent / STATE_FILE).write_bytes(os.urandom(37))
     assert completed(kept, path.parent).nonce is None
+
+
+def test_a_model_that_is_exported_while_its_client_goes_on_is_the_one_that_it_verified(tmp_path: Path) -> None:
+    """A client writes over the files of vectors that it needs no more."""
+    place = world(tmp_path, 3)
+    place.run(1)
+    kept = verified_by(place.consortium.client("hospital-0").folder)
+    place.run(3)
+    export(kept, tmp_path / "out.safetensors")
+    assert read_model(tmp_path / "out.safetensors").digest == kept.digest

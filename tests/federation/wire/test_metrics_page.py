@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import http.client
 import math
+import socket
+import time
+from contextlib import suppress
+from threading import Event, Thread
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -78,3 +82,25 @@ def test_only_the_page_is_served_and_only_under_this_machines_name() -> None:
             MetricsPage(here)
     finally:
         page.close()
+
+
+def test_a_reader_that_never_ends_its_question_keeps_no_guard_from_stopping() -> None:
+    page, enough = MetricsPage("127.0.0.1:0"), Event()
+    with socket.create_connection(("127.0.0.1", page.port)) as asking:
+
+        def drip() -> None:
+            with suppress(OSError):
+                while not enough.wait(0.2):
+                    asking.send(b"G")
+
+        dripping, closing = Thread(target=drip), Thread(target=page.close, daemon=True)
+        dripping.start()
+        time.sleep(1.0)  # it is being read by now
+        closing.start()
+        closing.join(30)
+        closed = not closing.is_alive()
+        enough.set()
+        dripping.join()
+    assert closed
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", page.port))

@@ -14,10 +14,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import torch
+from numpy.lib.format import read_array  # np.load would also take an archive
 
 from lrdp import files
 from lrdp.codec import NUMBER, RAW, packed, text
 from lrdp.errors import InvalidInput, LrdpError
+from lrdp.federation.client.state_file import NO_VECTOR
 from lrdp.ledger import Head, Ledger
 from lrdp.training import Moments, Optimiser, Task
 
@@ -26,7 +28,6 @@ _LENGTH: Final = 4
 _LONGEST_HEAD: Final = 1 << 10
 _LONGEST: Final = 1 << 11
 _MOST_SPARE: Final = 1 << 12  # what numpy writes before the numbers, for each
-_NO_ARRAY: Final = (ValueError, EOFError, SyntaxError, OverflowError, MemoryError, RecursionError)
 
 
 class Label(NamedTuple):
@@ -65,7 +66,7 @@ class KeptMoments:
             return None
         try:
             return self._read(session, task)
-        except (OSError, LrdpError, *_NO_ARRAY) as problem:
+        except (OSError, LrdpError, *NO_VECTOR) as problem:
             _LOG.warning("the optimiser's moments are not taken up, so it starts at zero: %s", problem)
             return None
 
@@ -97,7 +98,7 @@ class KeptMoments:
             if not self.ledger.continues(Head.decode(label.head)):
                 raise InvalidInput("the ledger does not hold the steps that they are made of.")
             kept = tuple(
-                tuple(torch.from_numpy(np.load(file, allow_pickle=False)) for _ in range(optimiser.moments))
+                tuple(torch.from_numpy(read_array(file, allow_pickle=False)) for _ in range(optimiser.moments))
                 for _ in parameters
             )
             if file.read(1):

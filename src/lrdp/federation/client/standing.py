@@ -165,7 +165,8 @@ class Standing:
     def ask_about(self, round_: int, order: bytes) -> None:
         """Note an order that the client was asked about, ahead of work; raises PolicyRefused for too many in a round.
 
-        Asking costs nothing, so without a limit a server could try orders until it knew how much of the budget is left.
+        Asking costs nothing, so without a limit a server could try orders at leisure until it knew how much of the
+        budget is left. With one it needs a session for every few of them; what is left depends on no record.
         """
         kept = content(self._folder / "asked")
         known = Asked(**_ASKED.decode(kept)) if kept else Asked()

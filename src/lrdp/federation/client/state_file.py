@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from weakref import ref
 
 import numpy as np
+from numpy.lib.format import open_memmap
 
 from lrdp import files
 from lrdp.codec import PACKED, RAW, Format, Part, many, row, text
@@ -26,8 +27,8 @@ MOST_BYTES: Final = MOST_STATE_BYTES + (1 << 10)
 """A state, and the names of its vectors' files."""
 _MOST_VECTORS: Final = 8
 _LONGEST_NAME: Final = 40
-_NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowError, MemoryError, RecursionError)
-"""What numpy raises for a damaged file, whose header it reads as Python's literals."""
+NO_VECTOR: Final = (ValueError, EOFError, SyntaxError, TokenError, OverflowError, MemoryError, RecursionError)
+"""What numpy's format raises for a damaged file, whose header it reads as Python's literals."""
 _FILES: Final = many(row(text(_LONGEST_NAME), text(_LONGEST_NAME)), _MOST_VECTORS)
 _PARTS: Final[Mapping[str, Part[bytes, Any]]] = {"state": RAW, "files": _FILES}
 _SAVED: Final = Format(PACKED, (b"standing/v2",), {**_PARTS, "accept": RAW}, MOST_BYTES)
@@ -106,7 +107,7 @@ class StateFile:
                 places = dict(kept.files)
                 vectors = {name: self._map(file) for name, file in places.items()}
                 self._known = Known(saved, places, states.decode_client(kept.state, identity, vectors))
-        except (OSError, LrdpError, *_NO_VECTOR):
+        except (OSError, LrdpError, *NO_VECTOR):
             self._known = Known()
         return self._known.state
 
@@ -139,7 +140,7 @@ class StateFile:
         return next(file for number in count() if (file := f"vector-{number}.npy") not in used)
 
     def _map(self, file: str) -> Whole:
-        mapped = np.load(self._folder / file, mmap_mode="r", allow_pickle=False)
+        mapped = open_memmap(self._folder / file, mode="r")  # np.load would also take an archive
         self._maps.append((ref(mapped), file))
         return np.asarray(mapped)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from lrdp import files
 from lrdp.errors import InvalidInput, NotVerified
 from lrdp.federation.client.catching_up import last_verified
@@ -28,10 +30,11 @@ def verified_by(folder: Path) -> KeptModel:
     standing = Standing(home.standing)
     with standing.locked():
         state, hello = standing.load(home.identity()), read_message(Frame(standing.agreed() or b""))
-    if state is None or not isinstance(hello, Hello):
-        raise InvalidInput(f"the client in {folder} has no model yet: it has entered no round of a session.")
-    ready = last_verified(state)
-    return KeptModel.at(ready.position, ready.model, opened=hello)
+        if state is None or not isinstance(hello, Hello):
+            raise InvalidInput(f"the client in {folder} has no model yet: it has entered no round of a session.")
+        ready = last_verified(state)
+        model = np.array(ready.model)  # a copy: the client, which may go on meanwhile, writes over its files
+    return KeptModel.at(ready.position, model, opened=hello)
 
 
 def completed(kept: AnyModel, folder: Path) -> AnyModel:

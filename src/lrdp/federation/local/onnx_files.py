@@ -141,6 +141,19 @@ def _differs(proto: Any, kept: AnyModel) -> bool:
     )
 
 
+def _require_own_weights(proto: Any, path: Path) -> None:
+    """Refuse weights that lie in other files, or twice: whoever runs the model may find others than are hashed here."""
+    from onnx import TensorProto, checker
+
+    weights = proto.graph.initializer
+    if any(each.data_location == TensorProto.EXTERNAL or each.external_data for each in weights):
+        raise InvalidInput(f"{path} has its weights in other files, which may change: lrdp model export writes one.")
+    if len({each.name for each in weights}) < len(weights):
+        raise InvalidInput(f"{path} has two weights of one name: which of them counts is for each runtime to say.")
+    for each in weights:
+        checker.check_tensor(each)  # one value each: it could be written in two ways
+
+
 def read_onnx(path: Path) -> AnyModel:
     """The weights of a file that ``write_onnx`` wrote, and where they stand; raises InvalidInput for any other."""
     if find_spec("onnx") is None:
@@ -149,9 +162,12 @@ def read_onnx(path: Path) -> AnyModel:
 
     try:
         proto = onnx.load_model_from_string(files.read(path, _MOST_BYTES))
+        _require_own_weights(proto, path)
         arrays = _arrays(proto)
     except OSError as problem:
         raise InvalidInput(f"{path} cannot be read: {problem.strerror}.") from None
+    except InvalidInput:
+        raise
     except Exception as problem:
         raise InvalidInput(f"{path} is not an ONNX file, or is damaged: {type(problem).__name__}.") from problem
     about = {each.key: each.value for each in proto.metadata_props}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
+from typing import Final
 
+from lrdp.errors import NotVerified
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.nodes import SILENT
@@ -11,8 +14,11 @@ from lrdp.federation.server.run_result import RunEnded
 from lrdp.federation.server.settling import EXHAUSTED
 from lrdp.federation.wire.masked import AbleToMask
 from lrdp.federation.wire.orders import Order
-from lrdp.federation.wire.questions import Able, Decline
+from lrdp.federation.wire.questions import Able, Answer, Decline
 from lrdp.integrity import Roster
+from lrdp.screen import visible
+
+_LOG: Final = logging.getLogger("lrdp.server")
 
 
 class Asking:
@@ -65,12 +71,21 @@ class Asking:
         answers, declined = self._courier.ask(new) if new else {}, dict[str, str]()
         for name, asked in new.items():
             answer = answers.get(name, SILENT)
-            if isinstance(answer, AbleToMask):
-                self._coordinator.keys.put(name, answer.key)
-            if isinstance(answer, Able | AbleToMask):
+            if self._is_yes(name, answer):
                 self._coordinator.reached(name)
                 self._able.add((name, asked.signature))
             else:
                 declined[name] = answer.code if isinstance(answer, Decline) else "invalid"
         self.heard(declined)
         return declined
+
+    def _is_yes(self, name: str, answer: Answer) -> bool:
+        """Whether it would do the work, and has announced a mask key where updates are masked."""
+        if not isinstance(answer, Able | AbleToMask):
+            return False
+        try:
+            self._coordinator.keys.put(name, answer.key if isinstance(answer, AbleToMask) else b"")
+        except NotVerified as problem:
+            _LOG.warning("%s announced no mask key that its peers would take: %s", name, visible(str(problem)))
+            return False
+        return True

@@ -11,7 +11,7 @@ from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.wire.disputing import Deposed, Dispute
 from lrdp.federation.wire.questions import Answer
-from lrdp.integrity import Deposition, FailedRound, Published, blame, judged
+from lrdp.integrity import Deposition, FailedRound, Published, blame, deposed, judged
 from lrdp.screen import visible
 
 _LOG: Final = logging.getLogger("lrdp.server")
@@ -45,15 +45,21 @@ def _word(answer: Answer) -> Deposition | None:
 
 
 def failed_round(published: Published, words: tuple[Deposition, ...]) -> FailedRound:
-    """The case, with the update of the first whose bare tag is not its own: what the server says for itself."""
-    bare = {word.name: word.bare for word in words}
-    deposed = tuple(update for update in published.updates if update.pledge.name in bare)
+    """The case, with the update of the first whose bare tag is not its own: what the server says for itself.
+
+    A word that its owner did not sign for this attempt is left out: whoever makes one up for another, or a void one for
+    itself, would have an update opened that shows nothing, and that convicts the server.
+    """
     case = blame.Case(
         position=published.idle.position,
         header=published.header,
         signature=published.signature,
         aggregate=published.aggregate,
-        bare=tuple(bare.values()),
+        bare=(),
     )
-    accused = blame.accuse(replace(published, updates=deposed), bare.values())
-    return FailedRound(case=case, tags=published.tags, depositions=words, opened=accused)
+    signed = {word.name: word for word in words if deposed(case, word)}
+    bare = tuple(word.bare for word in signed.values())
+    updates = tuple(update for update in published.updates if update.pledge.name in signed)
+    accused = blame.accuse(replace(published, updates=updates), bare)
+    kept = tuple(signed.values())
+    return FailedRound(case=replace(case, bare=bare), tags=published.tags, depositions=kept, opened=accused)

@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from lrdp import limits
 from lrdp.errors import Unsupported
 from lrdp.federation.server.asking import Asking
-from lrdp.federation.server.confirming import lacking
+from lrdp.federation.server.confirming import lacking, overtaken
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.nodes import SILENT
@@ -142,6 +142,8 @@ class Workshop:
         """
         self._forget(self._rotating.take_up())
         present = set(self.courier.present())
+        if reason := overtaken(self._coordinator.chronicle, present, buffer):
+            raise RunEnded(reason)
         self.courier.close_for(present - self._asking.exhausted)
         taken = self._busy.keys() | self._waiting.keys()
         free = self._following(sorted(present - taken - self._asking.exhausted))

@@ -126,6 +126,7 @@ class Chronicle:
     def __init__(self, steps: Iterable[Concluded | Rotation] = (), places: Mapping[str, Place] | None = None) -> None:
         self.steps = list(steps)
         self._places = dict(places or {})
+        self._further = dict[str, int]()
 
     @property
     def rounds(self) -> list[Concluded]:
@@ -145,6 +146,9 @@ class Chronicle:
         tips = [*(step.position.tip for step in self.steps), tip]
         verified = tips.index(here.tip) if here.tip in tips else -1
         before = self._place(here.name)
+        self._further.pop(here.name, None)
+        if verified < 0 and here.round > len(self.rounds):
+            self._further[here.name] = here.round
         if verified < 0 or here.round != sum(step.moves_model for step in self.steps[:verified]):
             self._places[here.name] = replace(_UNKNOWN, told=before.told)
             return
@@ -152,6 +156,10 @@ class Chronicle:
             self.accept(here.name, here.accept)
         still = before.tagged and before.verified == verified  # else it has lost its tag
         self._places[here.name] = Place(verified=verified, tagged=still, told=before.told)
+
+    def further(self, names: Collection[str]) -> dict[str, int]:
+        """Those who say that they have verified more rounds of the session than there are here, and how many."""
+        return {name: self._further[name] for name in names if name in self._further}
 
     def forget(self, name: str) -> None:
         """Forget where it stands: whoever declined may have lost its place. It is still owed the tags it waits for."""

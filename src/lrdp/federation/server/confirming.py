@@ -6,6 +6,7 @@ at the same round, and show each to others: an honest participant signs tags in 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from lrdp.federation.server.chronicle import Chronicle, Concluded
@@ -34,6 +35,20 @@ def _enough_of(ended: Concluded) -> str:
     """How many of those who left would do."""
     missing = ended.quorum - len(ended.receipt.accepts)
     return "all of them" if missing == len(ended.owing) else f"{missing} of them"
+
+
+def overtaken(chronicle: Chronicle, names: Collection[str], least: int) -> str:
+    """Why no round can be made with these where too many went on without this server; empty where enough did not."""
+    further = chronicle.further(names)
+    if not further or len(names) < least or len(names) - len(further) >= least:
+        return ""
+    return (
+        f"{visible(', '.join(sorted(further)))} verified up to {max(further.values())} rounds of this session, and "
+        f"this folder knows of {len(chronicle.rounds)}: it was restored from an older backup, or another server went "
+        f"on with a copy of it. Bring back its newest state, receipts and models, and start again; if there are none, "
+        f"begin a new session, in another folder, from the model that a client verified: docs/federation.md shows how. "
+        f"Nobody was charged."
+    )
 
 
 def would_strand(chronicle: Chronicle, registry: Registry, least: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lrdp.federation.server.asking import Asking
-from lrdp.federation.server.confirming import lacking
+from lrdp.federation.server.confirming import lacking, overtaken
 from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.rotating import Rotating
@@ -71,6 +71,8 @@ class Convener:
             self.rotating.take_up()
             self.asking.require(coordinator.least)
             names = self.present()
+            if reason := overtaken(coordinator.chronicle, names, coordinator.least):
+                raise RunEnded(reason)
             courier.close_for(names)  # also where too few are there: whoever is may be gone once the others come
             waited = time.monotonic() - began
             chosen = self.chosen(names, waited)

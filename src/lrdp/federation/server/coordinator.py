@@ -61,7 +61,7 @@ class Coordinator:
     ) -> None:
         self._state: Idle | Gathering | Published = idle
         self._retries, self.scheme = conduct or Conduct()
-        self.keys, self.order = MaskKeys(needed=self.scheme.masks), Order()
+        self.keys, self.order = MaskKeys(idle.position.session, needed=self.scheme.masks), Order()
         self.hello, self.layout, self.archive = hello, layout, archive
         self.repetitions = Repetitions(self._retries)
         self.chronicle, self.progress = Chronicle(), Progress()
@@ -147,7 +147,7 @@ class Coordinator:
         before = self.state(Idle)
         self._state = server.rotate(before, registry)
         # Another registry makes another session, with mask keys of its own.
-        self.keys = MaskKeys(needed=self.scheme.masks)
+        self.keys = MaskKeys(self._idle.position.session, needed=self.scheme.masks)
         gone = self.chronicle.rotate(before.position, registry)
         self.hello = rotated_hello(self.hello, before.identity, self.chronicle.rotations)
         self.write_down()

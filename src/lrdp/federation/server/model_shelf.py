@@ -33,9 +33,13 @@ class ModelShelf:
         return read_model(self.path(round_))
 
     def keep_only(self, rounds: Collection[int]) -> None:
-        """Delete all others of this session, except those of ``every`` and of the average."""
+        """Delete all others of this session, except those of ``every`` and of the average.
+
+        Those of later rounds are left alone: where a state was restored from an older backup, they may be all there is.
+        """
         for path in self.besides({*rounds, *self._averaged(max(rounds))}):
-            if not self._periodic(path.stem.removeprefix(self._prefix)):
+            number = path.stem.removeprefix(self._prefix)
+            if not (self._periodic(number) or (number.isdigit() and int(number) > max(rounds))):
                 path.unlink(missing_ok=True)
 
     def besides(self, rounds: Collection[int]) -> list[Path]:

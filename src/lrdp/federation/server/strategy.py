@@ -12,15 +12,15 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from math import fsum
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, Malformed
 from lrdp.federation.server.asking import Asking
 from lrdp.federation.server.convening import Convener
 from lrdp.federation.server.coordinator import Coordinator
@@ -37,6 +37,7 @@ from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Counted
 from lrdp.federation.wire.shares import read_share
+from lrdp.screen import visible
 
 _LOG: Final = logging.getLogger("lrdp.server")
 
@@ -209,13 +210,17 @@ class VerifiedAverage(Strategy):
         return self._asked
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The mean of the noised counts that came."""
+        """The mean of the noised counts that came; what is none of one client takes nobody else's along."""
         values = []
         for name, answer in self._run.courier.answers(self._asked, replies).items():
             if isinstance(answer, Counted):
                 self.coordinator.reached(name, answer.head)
-                values.append(read_share(answer.share))
-        return MetricRecord({"accuracy": fmean(values), "clients": len(values)}) if values else None
+                try:
+                    values.append(read_share(answer.share))
+                except Malformed as problem:
+                    _LOG.warning("the count of %s was not taken: %s", name, visible(str(problem)))
+        mean = fsum(value / len(values) for value in values)  # the sum of two may have no double
+        return MetricRecord({"accuracy": mean, "clients": len(values)}) if values else None
 
     def summary(self) -> None:
         """Log what is asked for."""

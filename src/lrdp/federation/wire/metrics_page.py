@@ -24,6 +24,7 @@ from lrdp.figures import Figure
 _PATH: Final = "/metrics"
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PATIENCE_SECONDS: Final = 5.0
+_STOPPING_SECONDS: Final = 2.0
 _COUNTED: Final = "_total"
 _ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -128,8 +129,10 @@ class MetricsPage:
         Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
+        """Stop listening; a reader that keeps its connection, byte by byte, is not waited for."""
+        stopping = Thread(target=self._server.shutdown, daemon=True)
+        stopping.start()
+        stopping.join(_STOPPING_SECONDS)
         self._server.server_close()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from lrdp.codec import DOUBLE
+from lrdp.errors import Malformed
 
 
 def pack_share(share: float) -> bytes:
@@ -11,5 +14,7 @@ def pack_share(share: float) -> bytes:
 
 
 def read_share(body: bytes) -> float:
-    """What ``pack_share`` packed."""
-    return DOUBLE.read(body)
+    """What ``pack_share`` packed; raises Malformed for anything else, and where a mean with it would be no number."""
+    if not math.isfinite(share := DOUBLE.read(body)):
+        raise Malformed(f"a share is a finite number, got {share}.")
+    return share
