@@ -181,7 +181,7 @@ def test_the_statement_is_text_json_and_html(client: Client, tmp_path: Path) -> 
     page = tmp_path / "statement.html"
     figures = client.json("statement", *folder(client), "--html", str(page))
     assert figures["schema"] == "lrdp-statement/1"
-    assert str(figures["ledger"]["head"]).startswith("lrdp-head-1")  # type: ignore[index]
+    assert str(figures["ledger"]["head"]).startswith("lrdp-head-2")  # type: ignore[index]
     assert page.read_text().startswith("<!doctype html>")
     assert "right answers in 100" in client.run("statement", *folder(client))
     entry = json.loads(client.run("statement", *folder(client), "--registry"))

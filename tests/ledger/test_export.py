@@ -40,7 +40,7 @@ def test_an_export_is_readable_with_standard_tools_alone(exported: Path) -> None
         digest, line = row.split(b"\t", 1)
         previous = sha256(previous + line).digest()
         assert previous.hex().encode() == digest
-    assert rows[-2].startswith(b"HEAD\tlrdp-head-1 ")
+    assert rows[-2].startswith(b"HEAD\tlrdp-head-2 ")
 
 
 def test_every_changed_line_of_an_export_is_noticed(exported: Path) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.worlds import STEP, World, policy, request, round_trip
+from lrdp.accounting import Adjacency, Mechanism, RenyiAccountant
 from lrdp.errors import BudgetExceeded, InvalidInput, LedgerRolledBack, PolicyRefused
 from lrdp.ledger import Head, Ledger, Refusal, SigningKey, adopt_head
 
@@ -30,16 +31,20 @@ def test_a_head_travels_with_every_reply_and_is_signed(world: World) -> None:
         assert again.head == reply.head
 
 
-@given(change=st.sampled_from(["ledger", "generation", "points", "signature"]))
-def test_a_changed_head_is_not_signed(change: str) -> None:
+@given(
+    change=st.sampled_from(["ledger", "generation", "points", "costliest", "signature"]),
+    costliest=st.sampled_from([None, STEP]),
+)
+def test_a_changed_head_is_not_signed(change: str, costliest: Mechanism | None) -> None:
     key = SigningKey.generate()
     points = Head.decode(f"lrdp-head-1 {'0' * 32} 0 3:{'a' * 64}:39,2:{'b' * 64}:0 00").points
-    head = Head(ledger="0" * 32, generation=0, points=points).signed(key)
+    head = Head(ledger="0" * 32, generation=0, points=points, costliest=costliest).signed(key)
     assert head.is_signed_by(key.public)
     other: dict[str, Any] = {
         "ledger": "1" * 32,
         "generation": 1,
         "points": points[:1],
+        "costliest": STEP.with_noise(9.0),
         "signature": head.signature[:-1] + ("0" if head.signature[-1] != "0" else "1"),
     }
     assert not replace(head, **{change: other[change]}).is_signed_by(key.public)
@@ -47,7 +52,20 @@ def test_a_changed_head_is_not_signed(change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "x" * 20_000, "lrdp-head-1 a b c d", "lrdp-head-2 00 0 1:00:1 00", "a b 1 1:a:01 c"]
+    "text",
+    [
+        "",
+        "x",
+        "x" * 20_000,
+        "lrdp-head-1 a b c d",
+        "lrdp-head-2 00 0 1:00:1 00",
+        "a b 1 1:a:01 c",
+        "lrdp-head-3 00 0 1:00:1 00",
+    ]
+    + [
+        f"lrdp-head-2 00 0 1:00:1 {costliest} 00"
+        for costliest in ("gaussian", "none,noise_multiplier=0x1p+0", "gaussian,noise_multiplier=1")
+    ],
 )
 def test_what_is_no_head_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="head"):
@@ -186,6 +204,50 @@ def test_an_adopted_gap_may_exhaust_the_budget(tmp_path: Path) -> None:
         assert ledger.answer().guaranteed.epsilon > 2.0
         with pytest.raises(BudgetExceeded):
             ledger.charge(request(50))
+
+
+LOOSER = STEP.with_noise(1.8)
+
+
+def loosened_and_tightened(world: World, lost: int) -> Head:
+    """The newest head of a ledger whose policy allowed less noise for a while, all since a backup that is restored."""
+    loose = replace(world, rules=policy(min_noise_multiplier="1.8", per_run_epsilon="8.0"))
+    with world.create() as ledger:
+        rounds(ledger, 0, 1)
+        world.back_up(world.folder / "backup.db")
+    with loose.open() as ledger:
+        for number in range(1, 1 + lost):
+            round_trip(ledger, request(number, mechanism=LOOSER))
+    with world.open() as ledger:
+        newest = ledger.head()
+        assert ledger.books.charges.history == {STEP: 39, LOOSER: 39 * lost}
+    shutil.copy(world.folder / "backup.db", world.path)
+    return newest
+
+
+def test_a_policy_that_only_the_lost_entries_knew_counts_as_well(tmp_path: Path) -> None:
+    """Its steps, at σ = 1.8, were charged as such at 3.7, and ε came out too small."""
+    world = World(folder=tmp_path, rules=policy(min_noise_multiplier="3.7", per_run_epsilon="8.0"))
+    newest = loosened_and_tightened(world, lost=3)
+    true = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE).epsilon({STEP: 39, LOOSER: 3 * 39}, 1e-6).epsilon
+    with world.open() as ledger:
+        adopted = adopt_head(ledger, newest, world.administrator)
+        assert adopted.mechanism == LOOSER
+        assert adopted.steps >= 3 * 39
+        assert ledger.answer().spent.epsilon > true
+        again = ledger.head()
+    shutil.copy(tmp_path / "backup.db", world.path)
+    with world.open() as ledger:  # the adopted entry is lost in turn, and nothing else knew the looser policy
+        assert adopt_head(ledger, again, world.administrator).mechanism == LOOSER
+
+
+def test_control_a_head_that_does_not_say_it_is_charged_as_the_books_know(tmp_path: Path) -> None:
+    world = World(folder=tmp_path, rules=policy(min_noise_multiplier="3.7", per_run_epsilon="8.0"))
+    newest = loosened_and_tightened(world, lost=1)
+    silent = replace(newest, costliest=None).signed(world.key)
+    assert silent.encode().startswith("lrdp-head-1 ")
+    with world.open() as ledger:
+        assert adopt_head(ledger, silent, world.administrator).mechanism == STEP.with_noise(3.7)
 
 
 def test_the_worst_case_is_that_of_every_policy_the_books_know(tmp_path: Path) -> None:

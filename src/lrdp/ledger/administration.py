@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from lrdp.accounting import Mechanism, costliest_of
 from lrdp.errors import InvalidInput
 from lrdp.ledger import events
 from lrdp.ledger.books import Books, adopt_message, close_message, raise_message, void_message
@@ -12,8 +11,7 @@ from lrdp.ledger.charges import State
 from lrdp.ledger.heads import MOST_ROTATIONS, Head, rotation_message
 from lrdp.ledger.key_files import SigningKey
 from lrdp.ledger.ledger import Ledger, system_clock
-from lrdp.ledger.policy import Policy
-from lrdp.ledger.policy_file import parse_policy
+from lrdp.ledger.signing import costliest_allowed
 
 _LONGEST_REASON: Final = 400
 
@@ -41,9 +39,9 @@ def adopt_head(ledger: Ledger, head: Head, administrator: SigningKey) -> events.
     """Charge what is missing below a head at the worst case of every policy known, and go on.
 
     Guarantees: every step on the head's chain beyond the newest point that was charged here is charged now, as a step
-    that dominates every one that this or any earlier policy in these books allowed. The charge may exceed the budget;
-    then all that follows is refused. A policy that only the lost entries knew must be the one in force here, if it
-    allowed more: a head does not say what its steps were.
+    that dominates every one that a policy in these books, or on the head's chain, allowed. The charge may exceed the
+    budget; then all that follows is refused. (A head of the first form says nothing of the policies on its chain: one
+    that allowed more than these books know must then be the one in force here.)
     """
     books = ledger.books
     _check_administrator(books, administrator)
@@ -53,7 +51,7 @@ def adopt_head(ledger: Ledger, head: Head, administrator: SigningKey) -> events.
         raise InvalidInput(f"entry {head.seq} of the head is in these books already: there is nothing to adopt.")
     charged = max((point.steps for point in head.points if ledger.contains(books, point)), default=0)
     steps = head.steps - charged
-    mechanism = _costliest(books, ledger.policy)
+    mechanism = costliest_allowed(books, head)
     signature = administrator.sign(adopt_message(head, mechanism, steps))
     adopted = events.Adopted(system_clock(), head.encode(), mechanism, steps, signature)
     ledger.record_signed(adopted)
@@ -105,12 +103,6 @@ def rotate_key(ledger: Ledger, old: SigningKey, new: SigningKey) -> None:
         raise InvalidInput(f"a ledger's key is rotated at most {MOST_ROTATIONS} times: each makes every head longer.")
     signature = old.sign(rotation_message(books.opened.ledger, books.client_key, new.public))
     ledger.record_signed(events.Rotated(system_clock(), new.public, signature))
-
-
-def _costliest(books: Books, policy: Policy) -> Mechanism:
-    """A step that costs at least as much as each that some policy in these books allowed."""
-    policies = [policy, *(parse_policy(past.text, source="an earlier policy") for past in books.policies)]
-    return costliest_of(rule.mechanism.costliest for rule in policies)
 
 
 def _check_reason(reason: str, what: str) -> None:

@@ -2,7 +2,8 @@
 
 A head says how long the chain was, where it ended and how many steps it had charged, and the same of the entries
 1, 2, 4, 8, … before it. A ledger that is shown a head of its own which it does not contain learns from these where the
-two chains parted, to within a factor of two of the distance.
+two chains parted, to within a factor of two of the distance; and from the head's costliest step what each of the steps
+beyond that place may have cost, also where only entries that are lost held the policy that allowed it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from lrdp.accounting import Mechanism
 from lrdp.errors import InvalidInput
 from lrdp.ledger.key_files import SigningKey, is_signed
+from lrdp.ledger.texts import decode_mechanism, encode_mechanism
 
-_LABEL: Final = "lrdp-head-1"
+_LABEL: Final = "lrdp-head-2"
+_WITHOUT_COSTLIEST: Final = "lrdp-head-1"
 MOST_ROTATIONS: Final = 32
 _SUCCESSOR: Final = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
 LONGEST_HEAD: Final = 16_384
@@ -69,13 +73,15 @@ def decode_successors(text: str) -> tuple[Successor, ...]:
 class Head:
     """The newest point of a ledger and some before it, newest first; ``generation`` counts adopted heads.
 
-    ``successors`` leads from the key that the ledger was opened with to the one that signed: books that were restored
-    from before a rotation still recognise the heads made after it.
+    ``costliest`` costs at least as much as each step that any policy up to here allowed; heads of the first form do not
+    say it. ``successors`` leads from the key that the ledger was opened with to the one that signed: books that were
+    restored from before a rotation still recognise the heads made after it.
     """
 
     ledger: str
     generation: int
     points: tuple[ChainPoint, ...]
+    costliest: Mechanism | None = None
     successors: tuple[Successor, ...] = ()
     signature: str = ""
 
@@ -99,7 +105,11 @@ class Head:
     def message(self) -> bytes:
         """What is signed."""
         points = [f"{point.seq}:{point.digest}:{point.steps}" for point in self.points]
-        words = [_LABEL, self.ledger, str(self.generation), ",".join(points)]
+        words = [self.ledger, str(self.generation), ",".join(points)]
+        if self.costliest is None:
+            words = [_WITHOUT_COSTLIEST, *words]
+        else:
+            words = [_LABEL, *words, encode_mechanism(self.costliest).replace(" ", ",")]
         return " ".join([*words, encode_successors(self.successors)] if self.successors else words).encode()
 
     def signed(self, key: SigningKey) -> Head:
@@ -123,18 +133,22 @@ class Head:
         if len(text) > LONGEST_HEAD:
             raise InvalidInput(f"a head has at most {LONGEST_HEAD} characters, got {len(text)}.")
         try:
-            label, ledger, generation, points, *keys, signature = text.strip().split(" ")
+            label, ledger, generation, points, *words, signature = text.strip().split(" ")
+            costliest = decode_mechanism(words.pop(0).replace(",", " ")) if label == _LABEL else None
             head = cls(
                 ledger=ledger,
                 generation=int(generation),
                 points=tuple(_point(point) for point in points.split(",")),
-                successors=decode_successors(",".join(keys)),
+                costliest=costliest,
+                successors=decode_successors(",".join(words)),
                 signature=signature,
             )
-        except ValueError:
-            raise InvalidInput(f"a head is one line of five or six words, got {text[:60]!r}.") from None
-        if label != _LABEL or head.encode() != text.strip():
-            raise InvalidInput(f"a head begins with {_LABEL} and has one spelling, got {text[:60]!r}.")
+        except (ValueError, IndexError, InvalidInput):
+            raise InvalidInput(f"a head is one line of five to seven words, got {text[:60]!r}.") from None
+        if head.encode() != text.strip():
+            raise InvalidInput(
+                f"a head begins with {_LABEL} or {_WITHOUT_COSTLIEST} and has one spelling, got {text[:60]!r}."
+            )
         return head
 
 

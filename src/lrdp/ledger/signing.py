@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from lrdp.accounting import Mechanism, costliest_of
 from lrdp.errors import PolicyRefused
 from lrdp.ledger.books import Books
 from lrdp.ledger.heads import ChainPoint, Head
 from lrdp.ledger.key_files import SigningKey
+from lrdp.ledger.policy_file import parse_policy
 from lrdp.ledger.refusals import Refusal
 from lrdp.ledger.store import Store
 
@@ -32,6 +36,21 @@ def signed_head(store: Store, books: Books, key: SigningKey) -> Head:
         ledger=books.opened.ledger,
         generation=len(books.adopted),
         points=tuple(points),
+        costliest=costliest_allowed(books),
         successors=tuple(books.successors),
     )
     return head.signed(key)
+
+
+def costliest_allowed(books: Books, *heads: Head) -> Mechanism:
+    """A step that costs at least as much as each that a policy allowed: in these books, or up to a head.
+
+    Heads that were adopted before count as well: steps of theirs were charged here, and their policies are lost.
+    """
+    told = (head.costliest for head in (*books.adopted, *heads))
+    return costliest_of([*(_costliest_in(past.text) for past in books.policies), *(step for step in told if step)])
+
+
+@lru_cache(maxsize=1024)
+def _costliest_in(policy: str) -> Mechanism:
+    return parse_policy(policy, source="an earlier policy").mechanism.costliest
