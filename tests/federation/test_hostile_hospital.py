@@ -174,7 +174,7 @@ ENOUGH = 40
 """Answers of a hospital to which a server that goes on as before would listen for ever."""
 
 
-def buffered(folder: Path, count: int, impostor: Impostor, rounds: int, **terms: float) -> World:
+def buffered(folder: Path, count: int, impostor: Impostor, rounds: int, **terms: Any) -> World:
     def after(message: Message) -> Message | None:
         assert impostor.told < ENOUGH, "the buffer is asked of the same hospital for ever"
         answer = question_in(message)
