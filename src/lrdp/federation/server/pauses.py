@@ -16,11 +16,14 @@ class Pauses:
         self._longest, self._failures, self._until = longest, Counter[str](), dict[str, float]()
 
     def failed(self, name: str) -> None:
-        """Leave it alone for twice as long as the last time."""
-        self._until[name] = time.monotonic() + min(self._longest, _FIRST_SECONDS * 2 ** min(self._failures[name], 30))
+        """Ask it once more at once; after that, leave it alone, each time for twice as long as the last time."""
+        before = self._failures[name]
+        if before:
+            self._until[name] = time.monotonic() + min(self._longest, _FIRST_SECONDS * 2 ** min(before - 1, 30))
         self._failures[name] += 1
 
     def failures(self, name: str) -> int:
+        """How often it failed."""
         return self._failures[name]
 
     def over(self, name: str) -> bool:
