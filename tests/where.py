@@ -184,6 +184,7 @@ SERVER = {
     "keeping": ["federation/server/test_resuming"],
     "model_shelf": ["federation/server/test_resuming", "federation/wire/test_model_averages"],
     "nodes": ["federation/test_rounds", "federation/server/test_buffered"],
+    "pauses": ["federation/server/test_buffered"],
     "repetitions": ["federation/test_retries"],
     "revealing": ["federation/test_masked", "federation/test_masked_attacks"],
     "rotating": ["federation/test_rotation"],

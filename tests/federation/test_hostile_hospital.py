@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from flwr.app import Message
 
-from lrdp.federation import ExactRounds
+from lrdp.errors import NoVerifiedRound
+from lrdp.federation import BufferedAverage, ExactRounds
 from lrdp.federation.wire.case_files import read_case
 from lrdp.federation.wire.disputing import Deposed
 from lrdp.federation.wire.flower import to_records
 from lrdp.federation.wire.masked import AbleToMask
-from lrdp.federation.wire.questions import Able, Answer, Counted, OwnTag, to_frame
+from lrdp.federation.wire.questions import Able, Answer, Contributed, Counted, Decline, OwnTag, TrainedAhead, to_frame
 from lrdp.integrity import SessionKey, judged
 from lrdp.integrity.depositions import Deposition
 
@@ -167,3 +168,53 @@ def test_a_liar_that_makes_up_a_word_convicts_itself_and_neither_its_server_nor_
         found = judged(failed)
         assert (failed.opened, len(failed.depositions)) == (None, 3)
         assert (found.clients, found.pairs, found.silent, found.server) == ({}, (), ("hospital-3",), "")
+
+
+ENOUGH = 40
+"""Answers of a hospital to which a server that goes on as before would listen for ever."""
+
+
+def buffered(folder: Path, count: int, impostor: Impostor, rounds: int, **terms: Any) -> World:
+    def after(message: Message) -> Message | None:
+        assert impostor.told < ENOUGH, "the buffer is asked of the same hospital for ever"
+        answer = question_in(message)
+        if isinstance(answer, TrainedAhead) and message.metadata.src_node_id in impostor.nodes:
+            message.content = to_records(to_frame(replace(answer, trained_from=0)))  # as if it had waited longest
+        return impostor.after(message)
+
+    place = world(folder, count, after=after, min_roster=3)
+    started = place.strategy(min_roster=3, **terms)._terms
+    BufferedAverage(started, place.reports.append, buffer=3).start(place.grid, initial(), num_rounds=rounds, timeout=5)
+    return place
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param(lambda _: Decline(code="failed"), id="it declines"),
+        pytest.param(lambda answer: replace(answer, update=b"x"), id="it hands in nothing", marks=pytest.mark.slow),
+    ],
+)
+def test_a_buffer_is_made_without_whoever_trained_by_its_own_word_and_hands_nothing_in(
+    tmp_path: Path, lie: Lie
+) -> None:
+    impostor = Impostor(Contributed, lie)
+    place = buffered(tmp_path, 4, impostor, 3, patience=1.0, arrival=60.0)
+    verified = [report.participants for report in place.reports if report.verified]
+    assert verified == [tuple(place.names[:3])] * 3
+    assert len(place.reports) <= 6, "it is tried once in a round, and then left alone"
+    assert charges(place)[:3] == [3] * 3
+
+
+def test_a_buffer_that_cannot_do_without_it_ends_the_run_in_time(tmp_path: Path) -> None:
+    impostor = Impostor(Contributed, lambda _: Decline(code="failed"), 1)
+    with pytest.raises(NoVerifiedRound, match=r"no buffer of 3 came together in 2\.0 seconds"):
+        buffered(tmp_path, 3, impostor, 1, patience=1.0, arrival=2.0)
+    assert impostor.told >= 1
+
+
+@pytest.mark.slow
+def test_the_next_buffer_is_made_without_whoever_signs_no_tag(tmp_path: Path) -> None:
+    impostor = Impostor(OwnTag, lambda _: Decline(code="failed"))
+    place = buffered(tmp_path, 4, impostor, 2, patience=0.5, arrival=60.0)
+    assert [report.participants for report in place.reports if report.verified] == [tuple(place.names[:3])] * 2

@@ -145,6 +145,26 @@ class ServerKilled(BaseException):
     """The power is gone."""
 
 
+def test_a_server_killed_once_it_asked_for_masked_updates_asks_fewer_for_new_ones(tmp_path: Path) -> None:
+    """Those were masked for four, and a server that forgot that would ask three for the same, in vain."""
+    killed: list[bool] = []
+
+    def before(message: Message) -> Message:
+        if isinstance(question_in(message), Reveal) and message.metadata.dst_node_id == 4 and not killed:
+            killed.append(True)
+            raise ServerKilled
+        return message
+
+    place = masked_world(tmp_path, 4, before=before)
+    with pytest.raises(ServerKilled):
+        place.run(1, scheme=EXACT, patience=0.0)
+    place.node("hospital-3").present = False
+    place.run(1, scheme=EXACT, patience=0.0)
+    assert [report.declined for report in place.reports] == [{}], "nobody is asked for what it must decline"
+    assert [report.participants for report in place.reports if report.verified] == [tuple(place.names[:3])]
+    assert charges(place) == [2, 2, 2, 1]
+
+
 @each(Reveal, Pledging, MaskedAnnouncement)
 def test_a_server_killed_in_any_exchange_goes_on_and_nobody_pays_twice(tmp_path: Path, kind: type) -> None:
     killed: list[bool] = []

@@ -264,6 +264,10 @@ def test_a_receipt_of_another_ledger_stores_nothing(tmp_path: Path) -> None:
         receipt.redeem()
         with pytest.raises(ReceiptRefused, match="another ledger"):
             second.ready(receipt, b"bytes")
+        own = second.charge(request(2))
+        assert own.entry == receipt.entry
+        with pytest.raises(ReceiptRefused, match="another ledger"):
+            second.ready(receipt, b"bytes")
 
 
 def test_the_key_of_a_request_binds_run_round_model_and_config() -> None:

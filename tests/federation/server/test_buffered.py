@@ -151,3 +151,22 @@ def test_nothing_of_an_update_leaves_before_its_round(tmp_path: Path) -> None:
     assert early
     sizes = [from_message(message).sizes for message in early]
     assert all(len(parts) == 1 for parts in sizes), "a prefix, and no vector"
+
+
+def test_whoever_loses_its_place_while_its_update_waits_trains_another_and_the_buffer_fills(tmp_path: Path) -> None:
+    """It cannot know whether that update was shown; giving it out again, it would be declined for ever."""
+    lost: list[Path] = []
+
+    def lose_place(message: Message) -> Message:
+        if isinstance(read_message(from_message(message)), TrainedAhead) and message.metadata.src_node_id == 1:
+            state = place.consortium.client("hospital-0").standing / "state"
+            if not lost:
+                state.unlink()
+                lost.append(state)
+        return message
+
+    place = world(tmp_path, 3, after=lose_place)
+    buffered(place).start(place.grid, initial(), num_rounds=1, timeout=5)
+    assert place.reports[-1].verified
+    assert [len(place.books(name).charges.states) for name in place.names] == [2, 1, 1]
+    assert place.audit().rounds == 1

@@ -23,6 +23,7 @@ from lrdp.federation.server.coordinator import Coordinator
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.nodes import SILENT
 from lrdp.federation.server.options import refuse_options
+from lrdp.federation.server.pauses import Pauses
 from lrdp.federation.server.resuming import opened
 from lrdp.federation.server.rotating import Rotating
 from lrdp.federation.server.round_clock import ROUND_SECONDS
@@ -134,6 +135,7 @@ class Workshop:
         self._waiting = {name: since for name, since in known if name in coordinator.members}
         self._shown = set(coordinator.progress.shown)  # whose update is part of a sum that was published, not proved
         self._since = self._latest = time.monotonic()
+        self._pauses = Pauses(max(2 * _POLL_SECONDS, self._patience))
 
     def keep_busy(self, buffer: int) -> None:
         """Order work of whoever is free and can, if a buffer can come of it; and note what is done.
@@ -204,11 +206,16 @@ class Workshop:
         return len(set(self.courier.present()) - self._asking.exhausted) >= count
 
     def oldest(self, count: int) -> list[str]:
-        """A buffer of the updates that wait longest, if enough of their clients are there; first those tried before."""
-        present = set(self.courier.present())
-        waiting = [name for _, name in sorted((since, name) for name, since in self._waiting.items())]
-        waiting = self._following(name for name in waiting if name in present)
-        repetitions = self._coordinator.repetitions
+        """A buffer of the updates that wait longest, if enough of their clients are there; first those tried before.
+
+        Last come those who let buffers down, however old their updates are: one client would keep all others waiting.
+        """
+        present, repetitions = set(self.courier.present()), self._coordinator.repetitions
+        ranked = sorted(
+            (name in repetitions.hopeless, self._pauses.failures(name), since, name)
+            for name, since in self._waiting.items()
+        )
+        waiting = self._following(name for *_, name in ranked if name in present and self._pauses.over(name))
         again = repetitions.again([name for name in waiting if name in self._shown])
         if again is not None:
             return list(again)
@@ -247,6 +254,10 @@ class Workshop:
         elif self._coordinator.repetitions.published(report.participants):
             self._shown |= set(report.participants)
             self._since = time.monotonic()
+        for name in report.declined:
+            self._pauses.failed(name)
+        if report.verified:
+            self._pauses.forget()
         for name in names:
             if report.verified or name in report.declined:
                 self._waiting.pop(name, None)
