@@ -36,8 +36,12 @@ def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
     state = read_state(terms.folder)
     if arrays is None and state is None:
         raise InvalidInput(f"{terms.folder} holds no {STATE_FILE} to go on from: start with the first model's arrays.")
+    # As a whole path: Flower runs an app where its SuperLink was started, and a relative one leads elsewhere there.
+    here = terms.folder.absolute()
     if state is None:
-        return terms.open(arrays or ArrayRecord())
+        coordinator = terms.open(arrays or ArrayRecord())
+        _FLOWER_LOG.info("Beginning a session in %s.", here)
+        return coordinator
     hello = _hello(state, terms.folder)
     layout = Layout.decode(hello.layout)
     if arrays is not None and Layout.of_arrays({name: array.numpy() for name, array in arrays.items()}) != layout:
@@ -45,7 +49,9 @@ def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
             f"{terms.folder} holds the session of another model, with other names or shapes of parameters: "
             f"name another folder for a new session; nothing was started."
         )
-    return _taken_up(terms, state, hello, layout)
+    coordinator = _taken_up(terms, state, hello, layout)
+    _FLOWER_LOG.info("Going on with the session in %s after round %d.", here, state.round)
+    return coordinator
 
 
 def _hello(state: SavedState, folder: Path) -> Hello:
@@ -70,7 +76,6 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
     coordinator = Coordinator(idle, hello, layout, archive, terms.conduct)
     shown = [one.once_more() for one in state.shown]
     coordinator.go_on(_chronicle(archive, state, idle, session), shown, state.progress)
-    _FLOWER_LOG.info("Going on with the session in %s after round %d.", terms.folder, state.round)
     return coordinator
 
 
