@@ -12,9 +12,9 @@ import pytest
 from flwr.app import Message
 
 from federation.hostile import Stage
-from federation.worlds import TRAINING, World, world
+from federation.worlds import TRAINING, World, initial, world
 from lrdp.errors import NoVerifiedRound
-from lrdp.federation import Order
+from lrdp.federation import ExactRounds, Order
 from lrdp.federation.client.forwarding import NO_GUARD
 from lrdp.federation.client.standing import MOST_ORDERS_PER_ROUND
 from lrdp.federation.local.in_process import Alter
@@ -50,6 +50,15 @@ def test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_la
     assert lines[-1].startswith("The run ends with the model of round 2: 2 of 3 members")
     logged = [json.loads(line) for line in (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()]
     assert [record["verified"] for record in logged] == [True, True, False]
+
+
+def test_nodes_that_are_there_and_decline_the_session_are_named_with_why_where_a_run_ends_without_them(
+    tmp_path: Path,
+) -> None:
+    place = world(tmp_path, 3)
+    with pytest.raises(NoVerifiedRound, match=r"3 more nodes are connected and not in the session \(3 × scheme\)"):
+        place.strategy(scheme=ExactRounds(), arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=5)
+    assert charges(place) == [0] * 3
 
 
 def test_all_are_spent_at_once_which_is_the_normal_end(tmp_path: Path) -> None:

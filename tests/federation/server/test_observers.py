@@ -180,6 +180,22 @@ def test_a_package_that_is_missing_is_said_before_anything_starts(
         makers[missing]()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize(
+    ("package", "make", "word"),
+    [
+        ("mlflow", lambda file: mlflow(f"{file}", "pilot"), "sqlite:///mlflow.db"),  # MLflow's own advice
+        ("tensorboard", tensorboard, "Error"),
+    ],
+)
+def test_a_place_that_a_package_does_not_take_is_said_before_anything_starts(
+    tmp_path: Path, package: str, make: Callable[[Path], object], word: str
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InvalidInput, match=f"{package} cannot begin in .*{word}.* Nothing was started."):
+        make(tmp_path / "file")
+
+
 def accuracy(number: int, _arrays: ArrayRecord) -> MetricRecord | None:
     return MetricRecord({"accuracy": 0.5 + number / 8}) if number else None
 

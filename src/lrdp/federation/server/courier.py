@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -81,9 +82,10 @@ class Courier:
 
     def strangers(self) -> str:
         """What is to be said of nodes that are connected and that nobody knows; nothing where there are none."""
-        count = len(self._nodes.unknown(self._nodes.present(self._grid)))
-        waited = f"{round(self.clock.aside)} s after a greeting"
-        return f"; {count} more nodes are connected that did not answer as a member within {waited}" if count else ""
+        silence = f"no answer within {round(self.clock.aside)} s"
+        why = Counter(self._refused.get(node, silence) for node in self._nodes.unknown(self._nodes.present(self._grid)))
+        said = ", ".join(f"{count} × {visible(reason)}" for reason, count in sorted(why.items()))
+        return f"; {why.total()} more nodes are connected and not in the session ({said})" if why else ""
 
     def _greetings(self, nodes: Iterable[int]) -> list[Message]:
         """Worth an answer for as long as a round may take: whoever is slow is welcome later."""
