@@ -71,14 +71,18 @@ class Courier:
         ids = self._nodes.present(self._grid)
         for node, answer in self._greeter.heard(self._nodes.unknown(ids), self._greetings).items():
             if isinstance(answer, Here) and self._coordinator.knows(answer):
-                self._nodes.introduce(node, answer)
+                for other in set(self._nodes.introduce(node, answer)).intersection(ids):
+                    self._refuse(other, f"a newer node answers as {answer.name}")
                 self._coordinator.greet(answer)
             else:
-                reason = answer.code if isinstance(answer, Decline) else "it did not answer with the keys of a member"
-                if self._refused.get(node) != reason:  # it is greeted again and again
-                    _LOG.warning("node %d is not in the session: %s", node, visible(reason))
-                self._refused[node] = reason
+                declined = answer.code if isinstance(answer, Decline) else None
+                self._refuse(node, declined or "it did not answer with the keys of a member")
         return self._nodes.names(ids)
+
+    def _refuse(self, node: int, reason: str) -> None:
+        if self._refused.get(node) != reason:  # it is greeted again and again
+            _LOG.warning("node %d is not in the session: %s", node, visible(reason))
+        self._refused[node] = reason
 
     def strangers(self) -> str:
         """What is to be said of nodes that are connected and that nobody knows; nothing where there are none."""
