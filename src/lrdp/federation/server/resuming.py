@@ -26,6 +26,9 @@ from lrdp.integrity import Idle, Session, load_identity, read_step, states
 
 _FLOWER_LOG: Final = logging.getLogger("flwr")
 IDENTITY_FILE: Final = "identity.pem"
+_ELSEWHERE: Final = (
+    "name another folder for a new session, and copy this one's identity.pem, heads.json and registry-*.json there"
+)
 
 
 def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
@@ -47,7 +50,7 @@ def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
     if arrays is not None and Layout.of_arrays({name: array.numpy() for name, array in arrays.items()}) != layout:
         raise InvalidInput(
             f"{terms.folder} holds the session of another model, with other names or shapes of parameters: "
-            f"name another folder for a new session; nothing was started."
+            f"{_ELSEWHERE}; nothing was started."
         )
     coordinator = _taken_up(terms, state, hello, layout)
     _FLOWER_LOG.info("Going on with the session in %s after round %d.", here, state.round)
@@ -67,8 +70,7 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
     if session.encode() != hello.session:
         raise InvalidInput(
             f"the session in {terms.folder} was opened with another server's key, registry, least roster, scheme or "
-            f"rounding than these terms have: go on with those, or name another folder for a new session; nothing was "
-            f"started."
+            f"rounding than these terms have: go on with those, or {_ELSEWHERE}; nothing was started."
         )
     archive = terms.archive(session)
     kept = archive.models.take(state.round)
