@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from lrdp.errors import InvalidInput, LedgerDamaged
 from lrdp.integrity import Identity, load_identity
 from lrdp.ledger import Home, Ledger, Policy, read_policy
+
+LOCK_FILE: Final = "lock"
+"""In the folder where a client stands: there from its first message on, whether or not it entered a session."""
 
 
 @dataclass(frozen=True, kw_only=True)
