@@ -70,6 +70,20 @@ def test_nodes_that_answer_as_one_hospital_are_told_apart_from_those_that_are_si
     assert charges(place) == [0] * 3
 
 
+def test_a_client_whose_budget_is_not_open_yet_enters_no_session_and_joins_it_once_it_is(tmp_path: Path) -> None:
+    """Entered, its place would pass for that of a lost ledger, and `lrdp init` would open none."""
+    place = world(tmp_path, 3)
+    home = place.consortium.client("hospital-1").folder
+    opened = {name: (home / name).rename(tmp_path / Path(name).name) for name in ("ledger.db", "keys/client.pem")}
+    with pytest.raises(NoVerifiedRound, match=r"not in the session \(1 × invalid\)"):
+        place.run(1, arrival=0.1)
+    assert [path.name for path in (home / "session").iterdir()] == ["lock"]
+    for name, aside in opened.items():
+        aside.rename(home / name)
+    place.run(1)
+    assert charges(place) == [1] * 3
+
+
 def test_all_are_spent_at_once_which_is_the_normal_end(tmp_path: Path) -> None:
     place = world(tmp_path, 3, trainings=dict.fromkeys(["hospital-0", "hospital-1", "hospital-2"], SHORT))
     result = place.run(9)

@@ -44,6 +44,15 @@ class ClientHome:
             )
         return home.open()
 
+    def require_budget(self) -> None:
+        """Refuse where no budget was ever opened: a place in a session says that there is one, to `lrdp init` too."""
+        home = Home(folder=self.folder)
+        if not (home.key.exists() or home.ledger.exists()):
+            raise InvalidInput(
+                f"no budget is open in {self.folder}: `lrdp init --folder {self.folder}` opens it as the policy there "
+                f"says; no session was entered and nothing was spent."
+            )
+
     def identity(self) -> Identity:
         """The client's keys; that they are those of the policy's client is for whoever uses them to check."""
         if not self.identity_file.exists():
