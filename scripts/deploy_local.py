@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from local_deployment.deployment import Deployment, Run
-from local_deployment.parties import Budgeting, Parties, ledger_of, parties_in, set_up, verified
+from local_deployment.parties import Budgeting, Parties, demand_digits, ledger_of, parties_in, set_up, verified
 from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken
 
 from lrdp.figures import AtMost
@@ -31,6 +31,7 @@ def main() -> int:
     given = _arguments()
     signal.signal(signal.SIGTERM, _stop)
     try:
+        demand_digits()
         if given.port is not None:
             refuse_taken(given.port)
         if given.folder is not None:

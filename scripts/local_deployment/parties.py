@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from local_deployment.processes import Processes
+from local_deployment.processes import DeploymentFailed, Processes
 from lrdp.experiments.digits import records, share
 
 APP: Final = Path(__file__).parents[2] / "apps" / "digits"
@@ -99,6 +100,15 @@ def set_up(parties: Parties, budgeting: Budgeting, processes: Processes) -> str:
     for hospital in parties.hospitals:
         _open_budget(hospital, budgeting, parties, processes)
     return digest
+
+
+def demand_digits() -> None:
+    """Better one sentence now than a traceback once keys are made: the hospitals' records come with scikit-learn."""
+    if find_spec("sklearn") is None:
+        raise DeploymentFailed(
+            "scikit-learn is missing, which has the digits that this demonstration deals to its hospitals: install "
+            "what it needs with pip install 'lrdp[flower,experiments]'; nothing was set up."
+        )
 
 
 def write_records(hospital: Hospital) -> None:

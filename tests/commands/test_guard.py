@@ -87,8 +87,8 @@ def _task(name: str) -> Callable[[Site], None]:
     return lambda made: made.set("local_task:task", name)
 
 
-def _too_little_data(made: Site) -> None:
-    made.data.write_text("0\n1\n" * 49, encoding="ascii")
+def _records(pairs: int) -> Callable[[Site], int]:
+    return lambda made: made.data.write_text("0\n1\n" * pairs, encoding="ascii")
 
 
 def _wrong_labels(made: Site) -> None:
@@ -103,7 +103,7 @@ def _no_data(made: Site) -> None:
     made.data.unlink()
 
 
-WRONG: dict[str, tuple[Callable[[Site], None], int, str]] = {
+WRONG: dict[str, tuple[Callable[[Site], object], int, str]] = {
     "no policy": (_no_policy, 4, "write one with `lrdp init`"),
     "no registry": (_no_registry, 2, "`lrdp registry verify`"),
     "no identity": (_no_identity, 2, "make one with `lrdp keys new`"),
@@ -116,7 +116,9 @@ WRONG: dict[str, tuple[Callable[[Site], None], int, str]] = {
     "task is a number": (_task("local_task:number"), 2, "local_task:number failed (TypeError"),
     "task that fails": (_task("local_task:broken"), 2, "RuntimeError: no licence"),
     "task is no name": (_task("../../fab/task.py"), 2, 'a name as in "package.module:name"'),
-    "too few records": (_too_little_data, 2, "the data set has 98 records, and with 97 it would be refused"),
+    "too few records": (_records(49), 2, "got 98: with fewer, each is drawn more often than was accounted"),
+    "where their number is stated": (_records(49), 2, "The policy states it as min_dataset_size, policy.toml line"),
+    "no record to spare": (_records(50), 2, "the data set has 100 records, and with 99 it would be refused"),
     "labels that are none": (_wrong_labels, 2, "labels must be whole numbers from 0 to 1"),
     "data that cannot be read": (_unreadable_data, 2, "ValueError: invalid literal"),
     "no data": (_no_data, 2, "there is no data at"),
@@ -125,7 +127,7 @@ WRONG: dict[str, tuple[Callable[[Site], None], int, str]] = {
 
 @pytest.mark.parametrize(("spoil", "code", "words"), WRONG.values(), ids=WRONG.keys())
 def test_what_is_missing_or_wrong_is_said_in_one_sentence_before_anything_is_served(
-    run: Run, made: Site, spoil: Callable[[Site], None], code: int, words: str
+    run: Run, made: Site, spoil: Callable[[Site], object], code: int, words: str
 ) -> None:
     spoil(made)
     ended, said = run(made.command())

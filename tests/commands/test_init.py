@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from federation.worlds import TASK
 from lrdp.cli import app
 from lrdp.errors import LrdpError
+from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.local_task import Workbench
+from lrdp.federation.client.participant import Participant
+from lrdp.federation.client.standing import Standing
+from lrdp.federation.wire.frames import Frame
+from lrdp.federation.wire.questions import Decline, read_message
 from lrdp.integrity import new_identity
 from lrdp.ledger import Clipped, Home, read_policy
 
@@ -41,6 +48,22 @@ def test_whoever_was_in_a_federation_opens_no_second_budget_for_a_ledger_that_is
     assert "No budget was opened" in said
     assert not client.home.ledger.exists()
     assert not client.home.key.exists()
+
+
+def test_a_client_that_was_started_before_its_policy_was_written_opens_its_first_budget(tmp_path: Path) -> None:
+    """Its refusal says to write one with `lrdp init`, and a lock in `session/` is all that a refused message leaves."""
+    client = Client(tmp_path)
+    participant = Participant(ClientHome(folder=client.home.folder), Workbench(TASK, {"partition-id": 0}))
+    assert read_message(participant.handle(Frame(b"hello"))) == Decline(code="no-policy")
+    assert [path.name for path in (client.home.folder / "session").iterdir()] == ["lock"]
+    assert "rounds" in client.run("init", *folder(client))
+
+
+def test_control_a_client_that_entered_a_session_opens_no_budget(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    with Standing(client.home.folder / "session").locked():
+        (client.home.folder / "session" / "left").write_bytes(b"")
+    assert "had a ledger" in client.run("init", *folder(client), code=2)
 
 
 def test_an_open_budget_is_named_before_what_is_typed_is_compared(client: Client) -> None:

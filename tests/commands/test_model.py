@@ -223,7 +223,10 @@ REFUSED: dict[str, tuple[Callable[[Path], tuple[object, ...]], str]] = {
     "both": (lambda folder: ("export", folder / "m.pt", "--model", folder, "--client", folder), "not both"),
     "no client": (lambda folder: ("export", folder / "m.pt", "--client", folder), "not the folder of a client"),
     "a short pin": (lambda folder: ("verify", folder / "good", "--pin", "ab"), "64 hexadecimal digits"),
-    "no receipts": (lambda folder: ("verify", folder / "good", "--pin", "ab" * 32), "cannot be read: "),
+    "no receipts": (
+        lambda folder: ("verify", folder / "good", "--pin", "ab" * 32),
+        "or the server's folder, with --receipts",
+    ),
     "no place": (lambda folder: ("export", folder / "x" / "m.pt", "--model", folder / "good"), "cannot be written"),
 }
 

@@ -76,9 +76,20 @@ def test_a_bad_model_ends_with_the_code_of_bad_input_and_the_fix(run):
     assert "replace_batch_norm" in printed["layers"][0]["refused"]
 
 
+def test_a_fix_is_never_cut_off_for_a_narrow_screen(run):
+    shown = run("models_under_check:Bad").stdout
+    rows = (line.split("│")[-2].strip() for line in shown.splitlines() if line.count("│") > 1)
+    assert "lrdp.training.replace_batch_norm(" in "".join(rows)
+    assert "…" not in shown
+
+
 @pytest.mark.parametrize("name", ["nonsense", "no_such_module:Model", *(f"models_under_check:{n}" for n in BAD_NAMES)])
 def test_names_that_lead_to_no_model_are_refused(run, name):
     assert isinstance(run(name).exception, InvalidInput)
+
+
+def test_a_module_that_is_not_there_is_said_with_where_it_was_looked_for(run, tmp_path):
+    assert f"it is looked for in {tmp_path} first" in str(run("pilot_task:task").exception)
 
 
 def test_a_task_is_tried_and_measured_beside_plain_training(run):
@@ -154,6 +165,11 @@ def mine(model, batch): return (model(batch[0])[:, 0] - batch[1]) ** 2
 own = LocalTask(model=scalar, dataset=wide, loss=mine)
 outputs = LocalTask(model=net, dataset=dicts, loss=lambda outputs, targets: (outputs - targets) ** 2)
 def made(): return LocalTask(model=net(), dataset=dicts, loss=F.cross_entropy)
+def load_data(partition_id, num_partitions): return dicts
+def flowers(): return LocalTask(model=net, dataset=load_data, loss=F.cross_entropy)
+def nothing(): return LocalTask(model=net, dataset=lambda: dicts, loss=F.cross_entropy)
+extra = Read(lambda n: {"img": torch.ones(4), "idx": n, "label": 1})
+numbered = LocalTask(model=net, dataset=extra, loss=F.cross_entropy)
 labelled = LocalTask(model=net, dataset=Read(lambda n: {"img": torch.ones(4), "diagnosis": 1}), loss=F.cross_entropy)
 holes = Read(lambda n: {"img": torch.full((4,), float("nan") if n else 1.0), "label": 1})
 missing = LocalTask(model=net, dataset=holes, loss=F.cross_entropy)
@@ -229,6 +245,9 @@ def test_records_without_a_loss_are_found_wherever_they_lie(tmp_path, monkeypatc
         ("outputs", "a loss is called as loss(model, batch)"),
         ("made", "model must be what makes a model"),
         ("labelled", "'img', 'diagnosis'"),
+        ("flowers", "load_data(partition_id, num_partitions) cannot be: wrap it, as in dataset=lambda settings: load"),
+        ("nothing", "dataset is called with one argument, a node's settings"),
+        ("numbered", "leave out every other field"),
     ],
 )
 def test_what_does_not_work_ends_in_one_sentence_with_what_to_write(tried, name, words):

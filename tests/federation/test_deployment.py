@@ -14,8 +14,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from local_deployment import parties
 from local_deployment.deployment import Deployment, Run
-from local_deployment.parties import TASK, Hospital, Parties, verified, write_records
+from local_deployment.parties import TASK, Hospital, Parties, demand_digits, verified, write_records
 from local_deployment.processes import DeploymentFailed, Processes, free_ports, refuse_taken
 
 from lrdp.accounting import Budget, Training
@@ -211,6 +212,14 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence():
         port = taken.getsockname()[1]
         with pytest.raises(DeploymentFailed, match=f"port {port} cannot be used.*--port") as refused:
             refuse_taken(port)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_demonstration_without_its_digits_is_refused_in_one_sentence(monkeypatch):
+    demand_digits()
+    monkeypatch.setattr(parties, "find_spec", lambda _: None)
+    with pytest.raises(DeploymentFailed, match=r"lrdp\[flower,experiments\]'; nothing was set up") as refused:
+        demand_digits()
     assert "\n" not in str(refused.value)
 
 

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from torch import nn, optim
 from torch.nn import functional
 
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, NoVerifiedRound
 from lrdp.federation import InProcessGrid, LocalTask, Node, Order, found, private_client_app
 from lrdp.federation.wire.layout import Layout
 
@@ -63,6 +63,16 @@ def test_a_flower_user_s_task_is_trained_verified_and_counted(tmp_path: Path) ->
         )
 
 
+def test_a_node_that_lacks_a_setting_says_so_in_one_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = world(tmp_path, dataset=rows, loss=functional.cross_entropy)
+    place.grid.nodes[1] = Node(place.grid.nodes[1].app, {})
+    with pytest.raises(NoVerifiedRound, match=r"1 more nodes are connected and not in the session \(1 × invalid\)"):
+        place.strategy(arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=60)
+    said = [record for record in caplog.records if "names the setting 'partition-id'" in record.getMessage()]
+    assert said
+    assert all("nothing was spent" in record.getMessage() and record.exc_info is None for record in said)
+
+
 def test_what_cannot_be_counted_is_declined_before_it_is_charged(tmp_path: Path) -> None:
     place = world(tmp_path, dataset=rows, loss=_first_logit)
     result = place.strategy(metrics=("correct",)).start(place.grid, initial(), num_rounds=1, timeout=60)
@@ -79,6 +89,8 @@ def _first_logit(given: nn.Module, batch: Any) -> torch.Tensor:
 
 
 def test_flower_s_lr_is_the_order_s_learning_rate_and_nothing_is_said_twice() -> None:
+    with pytest.raises(InvalidInput, match=r"an order has no epochs, .* has any of .*learning_rate, lr, .*steps"):
+        Order().with_config({"epochs": 3})
     assert Order(steps=2).with_config({"lr": 0.5}) == Order(steps=2, learning_rate=0.5)
     with pytest.raises(InvalidInput, match="says one thing twice: learning-rate, lr"):
         Order().with_config({"lr": 0.5, "learning-rate": 0.1})

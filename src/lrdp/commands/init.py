@@ -16,7 +16,7 @@ from lrdp.commands.paths import Folder
 from lrdp.commands.peers import MinRoster, Pins, RegistryToPin, SchemeOption, ServerKeys, pinned
 from lrdp.commands.steps import choices
 from lrdp.errors import InvalidInput
-from lrdp.federation.client.home import ClientHome
+from lrdp.federation.client.home import LOCK_FILE, ClientHome
 from lrdp.integrity import require_name
 from lrdp.ledger import (
     FIXED_SIZE,
@@ -128,12 +128,22 @@ def init(
 def _require_no_session(home: Home) -> None:
     """Whoever was in a federation has a ledger, and one that is lost is restored: a second one would start at zero."""
     session = ClientHome(folder=home.folder).standing
-    if session.exists():
+    if _was_entered(session):
         raise InvalidInput(
             f"{session} is here, so this client had a ledger, and what it spent counts: restore the backup with "
             f"`lrdp ledger restore` and adopt the last head. No budget was opened. If these are other records than "
             f"before, of nobody who was in those, open their budget in a folder of their own."
         )
+
+
+def _was_entered(session: Path) -> bool:
+    """Whether anything was kept there: a client that was started before its policy was written leaves a lock alone."""
+    try:
+        return {path.name for path in session.iterdir()} != {LOCK_FILE}
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # what cannot be read may hold a place
 
 
 def _opened(home: Home, rounds: int | None) -> dict[str, Any]:

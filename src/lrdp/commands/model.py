@@ -57,7 +57,13 @@ def model_verify(
 
     kept, own = _read(path), read_pin(pin)
     where = receipts or path.parent
-    steps = proved(kept, where / f"receipts-{kept.session[:16]}.txt" if where.is_dir() else where, own)
+    file = where / f"receipts-{kept.session[:16]}.txt" if where.is_dir() else where
+    if not file.exists():
+        raise InvalidInput(
+            f"{file} is not there: name the receipts of the session, or the server's folder, with --receipts; nothing "
+            f"was verified."
+        )
+    steps = proved(kept, file, own)
     kept.check_made_of(models or (where if where.is_dir() else where.parent))
     names = sorted({name for step in steps for name in step.participants})
     print_record({**_summary(kept), "verified": True, "participants": names}, as_json)

@@ -129,7 +129,8 @@ def _local(named: LocalTask, settings: dict[str, Any], most_rows: int | None) ->
 
 
 def _table(found: _Verdict) -> Table:
-    table = Table("layer", "kind", "parameters", "rule", "what it costs, or how to mend it", title_justify="left")
+    table = Table("layer", "kind", "parameters", "rule", title_justify="left")
+    table.add_column("what it costs, or how to mend it", overflow="fold")  # names what to call: never cut off
     table.title = _title(found)
     table.caption_justify = "left"
     clipped = f"Gradients are clipped to {AtMost(1 - found.report.headroom):.2%} of the clip norm"

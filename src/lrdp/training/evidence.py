@@ -103,8 +103,9 @@ def _mend(task: Task, reader: RecordReader) -> str:
     if wide and all(parameter.dtype == torch.float32 for parameter in task.model.parameters()):
         return "records hold float64 and the weights float32, so turn records into float32, as in x.float()"
     return (
-        "a loss is called as loss(model, batch), or is one of torch's; if yours is, pass three or more public records "
-        "that it takes, Task(probes=…)"
+        "let records hold what the model takes, in its shape, and leave out every other field; a loss is called as "
+        "loss(model, batch), or is one of torch's; if all of that is so, pass three or more public records that it "
+        "takes, Task(probes=…)"
     )
 
 

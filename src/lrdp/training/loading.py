@@ -23,7 +23,10 @@ def load(name: str, *kinds: type) -> Any:
         named = getattr(importlib.import_module(module_name.removesuffix(".py").replace("/", ".")), attribute)
         return _made(named, name, (nn.Module, *kinds))
     except ImportError as reason:
-        raise InvalidInput(f"{module_name} cannot be imported: {reason}.") from None
+        raise InvalidInput(
+            f"{module_name} cannot be imported: {reason}; it is looked for in {Path.cwd()} first, then among what is "
+            f"installed."
+        ) from None
     except LrdpError:
         raise
     except AttributeError as reason:

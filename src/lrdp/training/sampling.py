@@ -140,6 +140,7 @@ def check_room(mechanism: Mechanism, records: int, per_unit: int = 1) -> None:
     lrdp.errors.InvalidInput: the data set has 40 records, and with 39 it would be refused, ...
     """
     unit = "one record" if per_unit == 1 else f"one unit of {per_unit} records"
+    sampler_for(mechanism, records)
     for neighbour in (records - per_unit, records + per_unit):
         try:
             sampler_for(mechanism, neighbour)

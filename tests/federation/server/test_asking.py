@@ -12,9 +12,9 @@ import pytest
 from flwr.app import Message
 
 from federation.hostile import Stage
-from federation.worlds import TRAINING, World, world
+from federation.worlds import TRAINING, World, initial, world
 from lrdp.errors import NoVerifiedRound
-from lrdp.federation import Order
+from lrdp.federation import ExactRounds, Order
 from lrdp.federation.client.forwarding import NO_GUARD
 from lrdp.federation.client.standing import MOST_ORDERS_PER_ROUND
 from lrdp.federation.local.in_process import Alter
@@ -50,6 +50,38 @@ def test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_la
     assert lines[-1].startswith("The run ends with the model of round 2: 2 of 3 members")
     logged = [json.loads(line) for line in (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()]
     assert [record["verified"] for record in logged] == [True, True, False]
+
+
+def test_nodes_that_are_there_and_decline_the_session_are_named_with_why_where_a_run_ends_without_them(
+    tmp_path: Path,
+) -> None:
+    place = world(tmp_path, 3)
+    with pytest.raises(NoVerifiedRound, match=r"3 more nodes are connected and not in the session \(3 × scheme\)"):
+        place.strategy(scheme=ExactRounds(), arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=5)
+    assert charges(place) == [0] * 3
+
+
+def test_nodes_that_answer_as_one_hospital_are_told_apart_from_those_that_are_silent(tmp_path: Path) -> None:
+    """One policy, or one guard's socket, in the settings of several nodes."""
+    place = world(tmp_path, 3)
+    place.grid.nodes[2] = place.grid.nodes[3] = place.grid.nodes[1]
+    with pytest.raises(NoVerifiedRound, match=r"not in the session \(2 × a newer node answers as hospital-0\)"):
+        place.run(1, arrival=0.1)
+    assert charges(place) == [0] * 3
+
+
+def test_a_client_whose_budget_is_not_open_yet_enters_no_session_and_joins_it_once_it_is(tmp_path: Path) -> None:
+    """Entered, its place would pass for that of a lost ledger, and `lrdp init` would open none."""
+    place = world(tmp_path, 3)
+    home = place.consortium.client("hospital-1").folder
+    opened = {name: (home / name).rename(tmp_path / Path(name).name) for name in ("ledger.db", "keys/client.pem")}
+    with pytest.raises(NoVerifiedRound, match=r"not in the session \(1 × invalid\)"):
+        place.run(1, arrival=0.1)
+    assert [path.name for path in (home / "session").iterdir()] == ["lock"]
+    for name, aside in opened.items():
+        aside.rename(home / name)
+    place.run(1)
+    assert charges(place) == [1] * 3
 
 
 def test_all_are_spent_at_once_which_is_the_normal_end(tmp_path: Path) -> None:

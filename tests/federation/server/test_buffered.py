@@ -40,7 +40,8 @@ def test_the_server_steps_when_a_buffer_is_full_and_records_how_stale_it_was(
     assert place.audit().failure is None
     assert place.audit().rounds == 4
     lines = [record.getMessage() for record in caplog.records if record.name == "flwr"]
-    assert [line.partition(" · ")[0] for line in lines] == [f"round {number}" for number in (1, 2, 3, 4)]
+    assert lines[0].startswith("Beginning a session in ")
+    assert [line.partition(" · ")[0] for line in lines[1:]] == [f"round {number}" for number in (1, 2, 3, 4)]
 
 
 def test_each_update_is_charged_once_and_takes_part_once(tmp_path: Path) -> None:

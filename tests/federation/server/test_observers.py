@@ -180,6 +180,22 @@ def test_a_package_that_is_missing_is_said_before_anything_starts(
         makers[missing]()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize(
+    ("package", "make", "word"),
+    [
+        ("mlflow", lambda file: mlflow(f"{file}", "pilot"), "sqlite:///mlflow.db"),  # MLflow's own advice
+        ("tensorboard", tensorboard, "Error"),
+    ],
+)
+def test_a_place_that_a_package_does_not_take_is_said_before_anything_starts(
+    tmp_path: Path, package: str, make: Callable[[Path], object], word: str
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InvalidInput, match=f"{package} cannot begin in .*{word}.* Nothing was started."):
+        make(tmp_path / "file")
+
+
 def accuracy(number: int, _arrays: ArrayRecord) -> MetricRecord | None:
     return MetricRecord({"accuracy": 0.5 + number / 8}) if number else None
 
@@ -211,8 +227,8 @@ def test_an_observer_that_raises_harms_neither_the_round_nor_the_others(
     assert sum("an observer failed" in record.getMessage() for record in caplog.records) == 2
     # From every server: a line for each attempt in Flower's log, and the same in its folder.
     lines = [record.getMessage() for record in caplog.records if record.name == "flwr"]
-    assert lines[:2] == [report.line for report in place.reports]
-    assert lines[0].endswith("accuracy 0.625")
+    assert lines[1:3] == [report.line for report in place.reports]
+    assert lines[1].endswith("accuracy 0.625")
     logged = (place.consortium.server_folder / "rounds.jsonl").read_text().splitlines()
     (receipts,) = place.consortium.server_folder.glob("receipts-*.txt")
     session = receipts.stem.removeprefix("receipts-")

@@ -183,6 +183,22 @@ def test_the_same_script_again_after_kill_9_makes_the_rounds_that_were_left(tmp_
     assert place.audit().rounds == 3
 
 
+def test_the_log_says_where_the_session_lies_whatever_folder_flower_runs_the_app_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A relative path is looked for where the SuperLink was started: it may be another consortium's."""
+    monkeypatch.chdir(tmp_path)
+    place = world(Path(), 3)
+    assert not place.consortium.server_folder.is_absolute()
+    with caplog.at_level("INFO", "flwr"):
+        place.run(1)
+        place.run(2)
+    lines = [record.getMessage() for record in caplog.records if " the session in " in f" {record.getMessage()}"]
+    begun = [record.getMessage() for record in caplog.records if "Beginning a session in" in record.getMessage()]
+    assert begun == [f"Beginning a session in {tmp_path / place.consortium.server_folder}."]
+    assert lines == [f"Going on with the session in {tmp_path / place.consortium.server_folder} after round 1."]
+
+
 @pytest.mark.parametrize("buffered", [False, True])
 def test_the_same_command_after_the_end_spends_nothing_and_more_rounds_go_on(
     tmp_path: Path, buffered: bool, caplog: pytest.LogCaptureFixture
@@ -357,7 +373,7 @@ def test_a_state_of_other_terms_or_another_model_is_refused(tmp_path: Path) -> N
     with pytest.raises(InvalidInput, match="another server's key, registry, least roster, scheme or rounding"):
         place.run(1, min_roster=4)
     other = ArrayRecord(dict(list(initial().items())[:1]))
-    with pytest.raises(InvalidInput, match="holds the session of another model"):
+    with pytest.raises(InvalidInput, match=r"the session of another model.* copy this one's identity.pem"):
         place.strategy().start(place.grid, other, num_rounds=1)
     with pytest.raises(InvalidInput, match=f"holds no {STATE_FILE}"):
         terms_of(tmp_path)

@@ -144,4 +144,7 @@ def policy_path(template: str | None, settings: Mapping[str, Any]) -> Path:
     try:
         return files.followed(Path((template or str(settings[POLICY_SETTING])).format(**settings)))
     except KeyError as missing:
-        raise InvalidInput(f"the path of the policy names the setting {missing}, which this node lacks.") from None
+        raise InvalidInput(
+            f"the path of the policy, {template}, names the setting {missing}, which this node lacks: start it with "
+            f"--node-config, or leave the setting out of the path."
+        ) from None

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from lrdp.errors import InvalidInput, LedgerDamaged
 from lrdp.integrity import Identity, load_identity
 from lrdp.ledger import Home, Ledger, Policy, read_policy
+
+LOCK_FILE: Final = "lock"
+"""In the folder where a client stands: there from its first message on, whether or not it entered a session."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,15 @@ class ClientHome:
                 f"with `lrdp ledger restore`."
             )
         return home.open()
+
+    def require_budget(self) -> None:
+        """Refuse where no budget was ever opened: a place in a session says that there is one, to `lrdp init` too."""
+        home = Home(folder=self.folder)
+        if not (home.key.exists() or home.ledger.exists()):
+            raise InvalidInput(
+                f"no budget is open in {self.folder}: `lrdp init --folder {self.folder}` opens it as the policy there "
+                f"says; no session was entered and nothing was spent."
+            )
 
     def identity(self) -> Identity:
         """The client's keys; that they are those of the policy's client is for whoever uses them to check."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,6 +90,7 @@ class LocalTask:
                 f"dataset must be a function of a node's settings, as in dataset=lambda settings: …, got a "
                 f"{type(self.dataset).__name__}: each client makes its own."
             )
+        _demand_one_argument(self.dataset)
         limits.keep(self, loss=as_loss(self.loss), optimiser=as_optimiser(self.optimiser))
 
     def constants(self, clip_norm: float) -> PublicConstants:
@@ -104,6 +106,22 @@ class LocalTask:
         public = self.probes and GroupedByUnit(self.probes, units=range(len(self.probes)), most_rows=most_rows)
         rows = GroupedByUnit(dataset, units=self.units(dataset), most_rows=most_rows)
         return Grouped(rows, PerUnit(self.loss), [public[number] for number in range(len(public))])
+
+
+def _demand_one_argument(dataset: Callable[..., Any]) -> None:
+    """Refuse at once, and not in a client's first message, what cannot be called with a node's settings alone."""
+    try:
+        taken = inspect.signature(dataset)
+    except (TypeError, ValueError):  # written in C, as some built-in types are: calling it will tell
+        return
+    try:
+        taken.bind({})
+    except TypeError:
+        name = getattr(dataset, "__name__", type(dataset).__name__)
+        raise InvalidInput(
+            f"dataset is called with one argument, a node's settings, and {name}{taken} cannot be: wrap it, as in "
+            f"dataset=lambda settings: {name}(settings['partition-id'], …); nothing was started."
+        ) from None
 
 
 class Grouped(NamedTuple):
@@ -153,7 +171,7 @@ class Workbench:
         stated = rule.name, rule.dataset_size, identity.clipped, identity.max_rows_per_unit
         if self._stated is None:
             _demand_units(self._task, policy)
-            check_room(rule, self._counted(identity.max_rows_per_unit), identity.records_per_unit)
+            _demand_room(policy, self._counted(identity.max_rows_per_unit))
             self._stated = stated
         elif self._stated != stated:
             raise PolicyRefused(
@@ -228,6 +246,17 @@ class Workbench:
             probes=self._trained.probes,
             checked=self._checked,
         )
+
+
+def _demand_room(policy: Policy, records: int) -> None:
+    """Refuse a data set of another size than the policy states, and say where it does."""
+    rule = policy.mechanism.costliest
+    try:
+        check_room(rule, records, policy.identity.records_per_unit)
+    except InvalidInput as problem:
+        stated = rule.bounds["dataset_size"].key
+        where = policy.where(f"mechanism.{stated}")
+        raise InvalidInput(f"{problem} The policy states it as {stated}, {where}. Nothing was trained.") from None
 
 
 def _demand_units(task: LocalTask, policy: Policy) -> None:

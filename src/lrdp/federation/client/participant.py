@@ -137,6 +137,7 @@ class Participant:
     # --------------------------------------------------------------------------------------------- entering and ending
     def hello(self, hello: Hello, _accept: bytes) -> Here:
         """Enter the session, if it is as the policy pins it and its model is the client's own."""
+        self._home.require_budget()
         identity, session = self._home.identity(), self._follower.entered(hello)
         state, here = self._standing.load(identity), Here(name=identity.name, round=0, tip=NOWHERE)
         if state is not None:

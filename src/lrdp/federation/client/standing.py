@@ -18,6 +18,7 @@ from lrdp import files
 from lrdp.codec import NUMBER, PACKED, RAW, Format, many, pack, packed
 from lrdp.errors import InvalidInput, LrdpError, PolicyRefused
 from lrdp.federation.client.catching_up import last_verified
+from lrdp.federation.client.home import LOCK_FILE
 from lrdp.federation.client.state_file import MOST_BYTES, StateFile, content
 from lrdp.federation.wire.frames import Frame
 from lrdp.federation.wire.questions import Hello, read_message
@@ -28,7 +29,7 @@ _MOST_LEFT: Final = 1 << 30  # thirty-three million sessions
 _LEFT: Final = pack(b"left/v1")
 MOST_ORDERS_PER_ROUND: Final = 4
 """An honest server asks about one order, and about another for each renewal."""
-_OUTLASTING: Final = ("lock", "left", "registries", "head", "disputed.txt")
+_OUTLASTING: Final = (LOCK_FILE, "left", "registries", "head", "disputed.txt")
 """What does not end with a session."""
 
 
@@ -72,7 +73,7 @@ class Standing:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One message at a time, whatever process it came to."""
-        with files.locked(self._folder / "lock"):
+        with files.locked(self._folder / LOCK_FILE):
             try:
                 yield
             finally:

@@ -29,6 +29,7 @@ from lrdp.federation.server.rotating import Rotating
 from lrdp.federation.server.round_clock import ROUND_SECONDS
 from lrdp.federation.server.round_report import ObserveRound, RoundReport
 from lrdp.federation.server.run_result import (
+    COUNTED,
     Judge,
     RunEnded,
     RunResult,
@@ -91,6 +92,7 @@ class BufferedAverage:
         why; without a verified round it raises NoVerifiedRound.
         """
         limits.whole("buffer", self._buffer, self._terms.least, "fewer make no round of this session")
+        limits.whole("num_rounds", num_rounds, 0, COUNTED)
         with alone_in(self._terms.folder):
             coordinator = opened(self._terms, initial_arrays)
             coordinator.note(order=self._terms.order.encode().hex())

@@ -85,8 +85,8 @@ class Convener:
                 raise RunEnded(
                     (len(names) >= coordinator.least and nobody_else)
                     or f"{len(names)} connected clients have budget left, a round needs {coordinator.least}, and no "
-                    f"more came in {self.terms.arrival} seconds{courier.strangers()}: start more SuperNodes, or give "
-                    f"those that are connected more budget, and start again."
+                    f"more came in {self.terms.arrival} seconds{courier.strangers()}: start more SuperNodes, give "
+                    f"those that are connected more budget, or mend why they are not in the session, and start again."
                 )
             told = self._tell(names, told)
             time.sleep(_POLL_SECONDS)

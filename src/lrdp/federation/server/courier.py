@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -70,20 +71,25 @@ class Courier:
         ids = self._nodes.present(self._grid)
         for node, answer in self._greeter.heard(self._nodes.unknown(ids), self._greetings).items():
             if isinstance(answer, Here) and self._coordinator.knows(answer):
-                self._nodes.introduce(node, answer)
+                for other in set(self._nodes.introduce(node, answer)).intersection(ids):
+                    self._refuse(other, f"a newer node answers as {answer.name}")
                 self._coordinator.greet(answer)
             else:
-                reason = answer.code if isinstance(answer, Decline) else "it did not answer with the keys of a member"
-                if self._refused.get(node) != reason:  # it is greeted again and again
-                    _LOG.warning("node %d is not in the session: %s", node, visible(reason))
-                self._refused[node] = reason
+                declined = answer.code if isinstance(answer, Decline) else None
+                self._refuse(node, declined or "it did not answer with the keys of a member")
         return self._nodes.names(ids)
+
+    def _refuse(self, node: int, reason: str) -> None:
+        if self._refused.get(node) != reason:  # it is greeted again and again
+            _LOG.warning("node %d is not in the session: %s", node, visible(reason))
+        self._refused[node] = reason
 
     def strangers(self) -> str:
         """What is to be said of nodes that are connected and that nobody knows; nothing where there are none."""
-        count = len(self._nodes.unknown(self._nodes.present(self._grid)))
-        waited = f"{round(self.clock.aside)} s after a greeting"
-        return f"; {count} more nodes are connected that did not answer as a member within {waited}" if count else ""
+        silence = f"no answer within {round(self.clock.aside)} s"
+        why = Counter(self._refused.get(node, silence) for node in self._nodes.unknown(self._nodes.present(self._grid)))
+        said = ", ".join(f"{count} × {visible(reason)}" for reason, count in sorted(why.items()))
+        return f"; {why.total()} more nodes are connected and not in the session ({said})" if why else ""
 
     def _greetings(self, nodes: Iterable[int]) -> list[Message]:
         """Worth an answer for as long as a round may take: whoever is slow is welcome later."""

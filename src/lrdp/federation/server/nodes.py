@@ -31,10 +31,12 @@ class Nodes:
     def unknown(self, ids: Iterable[int]) -> list[int]:
         return [node for node in ids if node not in self._names]
 
-    def introduce(self, node: int, here: Here) -> None:
-        """The newest node of a name is the one that is asked."""
-        self._names = {known: name for known, name in self._names.items() if name != here.name}
+    def introduce(self, node: int, here: Here) -> list[int]:
+        """The newest node of a name is the one that is asked; who had the name before comes back."""
+        before = [known for known, name in self._names.items() if name == here.name]
+        self.forget(here.name)
         self._names[node] = here.name
+        return before
 
     def forget(self, name: str) -> None:
         """Ask again who that node is."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,7 +51,9 @@ def numbers(report: RoundReport) -> dict[str, float]:
 
 def tensorboard(folder: Path) -> ObserveRound:
     """Event files in ``folder``, flushed after every round."""
-    writer = _package("tensorboard", "torch.utils.tensorboard").SummaryWriter(str(folder))
+    package = _package("tensorboard", "torch.utils.tensorboard")
+    with _beginning("tensorboard", folder):
+        writer = package.SummaryWriter(str(folder))
 
     def observe(report: RoundReport) -> None:
         for name, value in numbers(report).items():
@@ -65,11 +68,12 @@ def mlflow(store: str, experiment: str, run: str | None = None) -> ObserveRound:
 
     The client is used directly: MLflow adds no user, no source file and no measurements of the machine.
     """
-    client = _package("mlflow", "mlflow").MlflowClient(tracking_uri=store)
-    metric = import_module("mlflow.entities").Metric
-    found = client.get_experiment_by_name(experiment)
-    place = client.create_experiment(experiment) if found is None else found.experiment_id
-    made = client.create_run(place, run_name=run).info.run_id
+    package, metric = _package("mlflow", "mlflow"), import_module("mlflow.entities").Metric
+    with _beginning("mlflow", store):
+        client = package.MlflowClient(tracking_uri=store)
+        found = client.get_experiment_by_name(experiment)
+        place = client.create_experiment(experiment) if found is None else found.experiment_id
+        made = client.create_run(place, run_name=run).info.run_id
 
     def observe(report: RoundReport) -> None:
         now, step = int(time.time() * 1000), report.model + 1
@@ -86,13 +90,26 @@ def weights_and_biases(project: str, folder: Path, *, offline: bool = False, run
     """
     package = _package("wandb", "wandb")
     settings = package.Settings(mode="offline" if offline else "online", silent=True, **_NOTHING_ELSE)
-    made = package.init(project=project, name=run, dir=str(folder), settings=settings)
+    with _beginning("wandb", folder):
+        made = package.init(project=project, name=run, dir=str(folder), settings=settings)
     made.define_metric("*", step_metric="round")
 
     def observe(report: RoundReport) -> None:
         made.log({"round": report.model + 1, **numbers(report)})
 
     return observe
+
+
+@contextmanager
+def _beginning(package: str, where: object) -> Iterator[None]:
+    """What a package cannot open, as it says itself, before anybody is asked for a round."""
+    try:
+        yield
+    except Exception as problem:
+        raise InvalidInput(
+            f"{package} cannot begin in {where} ({type(problem).__name__}: {problem}): mend that, or leave it out of "
+            f"the observers. Nothing was started."
+        ) from problem
 
 
 _NOTHING_ELSE: Final[dict[str, Any]] = {

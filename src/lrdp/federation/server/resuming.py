@@ -26,6 +26,9 @@ from lrdp.integrity import Idle, Session, load_identity, read_step, states
 
 _FLOWER_LOG: Final = logging.getLogger("flwr")
 IDENTITY_FILE: Final = "identity.pem"
+_ELSEWHERE: Final = (
+    "name another folder for a new session, and copy this one's identity.pem, heads.json and registry-*.json there"
+)
 
 
 def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
@@ -36,16 +39,22 @@ def opened(terms: Terms, arrays: ArrayRecord | None) -> Coordinator:
     state = read_state(terms.folder)
     if arrays is None and state is None:
         raise InvalidInput(f"{terms.folder} holds no {STATE_FILE} to go on from: start with the first model's arrays.")
+    # As a whole path: Flower runs an app where its SuperLink was started, and a relative one leads elsewhere there.
+    here = terms.folder.absolute()
     if state is None:
-        return terms.open(arrays or ArrayRecord())
+        coordinator = terms.open(arrays or ArrayRecord())
+        _FLOWER_LOG.info("Beginning a session in %s.", here)
+        return coordinator
     hello = _hello(state, terms.folder)
     layout = Layout.decode(hello.layout)
     if arrays is not None and Layout.of_arrays({name: array.numpy() for name, array in arrays.items()}) != layout:
         raise InvalidInput(
             f"{terms.folder} holds the session of another model, with other names or shapes of parameters: "
-            f"name another folder for a new session; nothing was started."
+            f"{_ELSEWHERE}; nothing was started."
         )
-    return _taken_up(terms, state, hello, layout)
+    coordinator = _taken_up(terms, state, hello, layout)
+    _FLOWER_LOG.info("Going on with the session in %s after round %d.", here, state.round)
+    return coordinator
 
 
 def _hello(state: SavedState, folder: Path) -> Hello:
@@ -61,8 +70,7 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
     if session.encode() != hello.session:
         raise InvalidInput(
             f"the session in {terms.folder} was opened with another server's key, registry, least roster, scheme or "
-            f"rounding than these terms have: go on with those, or name another folder for a new session; nothing was "
-            f"started."
+            f"rounding than these terms have: go on with those, or {_ELSEWHERE}; nothing was started."
         )
     archive = terms.archive(session)
     kept = archive.models.take(state.round)
@@ -70,7 +78,6 @@ def _taken_up(terms: Terms, state: SavedState, hello: Hello, layout: Layout) -> 
     coordinator = Coordinator(idle, hello, layout, archive, terms.conduct)
     shown = [one.once_more() for one in state.shown]
     coordinator.go_on(_chronicle(archive, state, idle, session), shown, state.progress)
-    _FLOWER_LOG.info("Going on with the session in %s after round %d.", terms.folder, state.round)
     return coordinator
 
 

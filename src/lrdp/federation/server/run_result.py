@@ -79,6 +79,10 @@ def told(coordinator: Coordinator, observers: Sequence[ObserveRound], report: Ro
     tell(observers, report)
 
 
+COUNTED: Final = "it counts the attempts of the whole session, over all its runs"
+"""What a run's ``num_rounds`` is."""
+
+
 def tell_if_complete(coordinator: Coordinator, made: int, asked: int) -> None:
     """Say that there is nothing left to do, where a session has all of its rounds before the run begins."""
     if made >= asked:

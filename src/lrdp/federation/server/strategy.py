@@ -20,6 +20,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from lrdp import limits
 from lrdp.errors import InvalidInput, Malformed
 from lrdp.federation.server.asking import Asking
 from lrdp.federation.server.convening import Convener
@@ -30,7 +31,16 @@ from lrdp.federation.server.resuming import opened, terms_of
 from lrdp.federation.server.rotating import Rotating
 from lrdp.federation.server.round_clock import ROUND_SECONDS
 from lrdp.federation.server.round_report import ObserveRound, RoundReport
-from lrdp.federation.server.run_result import Judge, RunEnded, RunResult, closed, public_metrics, tell_if_complete, told
+from lrdp.federation.server.run_result import (
+    COUNTED,
+    Judge,
+    RunEnded,
+    RunResult,
+    closed,
+    public_metrics,
+    tell_if_complete,
+    told,
+)
 from lrdp.federation.server.settling import Settle, gathered, settled
 from lrdp.federation.server.sole_server import alone_in
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
@@ -127,9 +137,10 @@ class VerifiedAverage(Strategy):
             InvalidInput: if ``Terms.choose`` picks more than the scheme permits; the session can go on afterwards.
                 Or if another server is at work in the folder: nothing was started.
         """
+        limits.whole("num_rounds", num_rounds, 0, COUNTED)
+        order = self._terms.order.with_config(train_config or {})
         with alone_in(self._terms.folder):
             coordinator = opened(self._terms, initial_arrays)
-            order = self._terms.order.with_config(train_config or {})
             courier = Courier(grid, coordinator, timeout)
             rotating = Rotating(self._terms.registries, coordinator, courier)
             asking = Asking(coordinator, courier)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from flwr.app import Array, ArrayRecord, MetricRecord
 
@@ -40,6 +41,13 @@ EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 Score = Callable[[MetricRecord], float | None]
 """How good a model is by the metrics of ``evaluate_fn``: the highest is the best. None where they do not say."""
 Choose = Callable[[int, Sequence[str]], Sequence[str]]
+
+
+_MADE_WITH: Final[Mapping[str, tuple[type, str]]] = {
+    "identity": (Identity, "lrdp.integrity.load_identity(path)"),
+    "registry": (Registry, "lrdp.integrity.read_registry(path.read_text())"),
+    "folder": (Path, "pathlib.Path(text)"),
+}
 
 
 def everybody(_round: int, names: Sequence[str]) -> Sequence[str]:
@@ -108,6 +116,12 @@ class Terms:
     scheme: RoundScheme = field(default_factory=SketchRounds)
 
     def __post_init__(self) -> None:
+        for name, (kind, maker) in _MADE_WITH.items():
+            if not isinstance(getattr(self, name), kind):
+                raise InvalidInput(
+                    f"{name} must be a {kind.__name__}, got a {type(getattr(self, name)).__name__}: {maker} makes one; "
+                    f"nothing was started."
+                )
         if self.scheme.masks and self.retries is Retries.SMALLER_ROSTER:
             raise InvalidInput(
                 "exact rounds are tried again with the same roster alone: the sum over a part of it would show the "

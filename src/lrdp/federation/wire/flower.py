@@ -9,9 +9,10 @@ from typing import Final
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from lrdp.errors import InvalidInput
+from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.wire.frames import MOST_BODIES, Body, Frame
 from lrdp.federation.wire.questions import Decline, to_frame
+from lrdp.screen import visible
 
 RECORD: Final = "lrdp"
 _LOG: Final = logging.getLogger("lrdp.client")
@@ -67,6 +68,9 @@ class _Answering(ClientApp):
     def __call__(self, message: Message, context: Context) -> Message:
         try:
             reply = self._handle(from_message(message), context)
+        except LrdpError as problem:  # a sentence already: no policy, say, or a setting that this node lacks
+            _LOG.warning("a message was not handled, and nothing was spent: %s", visible(str(problem)))
+            reply = to_frame(Decline(code="invalid"))
         except Exception:  # noqa: BLE001 — whatever it is
             _LOG.exception("a message was not understood, or could not be handled")
             reply = to_frame(Decline(code="invalid"))

@@ -52,8 +52,12 @@ class Order:
         given = {_FLOWERS.get(name, name).replace("-", "_"): value for name, value in config.items()}
         if len(given) < len(config):
             raise InvalidInput(f"train_config says one thing twice: {', '.join(sorted(config))}; nothing was asked.")
-        if unknown := set(given) - {field.name for field in fields(self)}:
-            raise InvalidInput(f"an order has no {', '.join(sorted(unknown))}: clients would not understand it.")
+        known = {field.name for field in fields(self)}
+        if unknown := set(given) - known:
+            raise InvalidInput(
+                f"an order has no {', '.join(sorted(unknown))}, and clients would not understand it: a train_config "
+                f"has any of {', '.join(sorted(known | set(_FLOWERS)))}; nothing was asked."
+            )
         return replace(self, **given)
 
     def __str__(self) -> str:
