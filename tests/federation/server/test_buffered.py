@@ -13,7 +13,7 @@ from lrdp.federation import BufferedAverage, Order, Terms
 from lrdp.federation.server.courier import Courier
 from lrdp.federation.server.settling import gathered, settled
 from lrdp.federation.wire.flower import from_message
-from lrdp.federation.wire.questions import OwnTag, TrainedAhead, read_message
+from lrdp.federation.wire.questions import Contributed, OwnTag, TrainedAhead, read_message
 from lrdp.ledger import State
 
 
@@ -66,6 +66,27 @@ def test_an_update_whose_round_failed_waits_and_takes_part_again_for_nothing(tmp
     place = world(tmp_path, 3, after=lose)
     buffered(place).start(place.grid, initial(), num_rounds=1, timeout=5)
     assert [report.verified for report in place.reports] == [False, True]
+    assert [len(place.books(name).charges.states) for name in place.names] == [1] * 3
+
+
+def test_whoever_is_silent_when_a_roster_is_tried_again_has_its_update_still(tmp_path: Path) -> None:
+    """It was ordered another, and the updates of the others waited for one that nobody asked for any more."""
+    mute, away = iter([True] * 2), iter([False, True])
+
+    def lose(message: Message) -> Message | None:
+        answer = read_message(from_message(message))
+        if message.metadata.src_node_id != 1:
+            return message
+        tag, update = isinstance(answer, OwnTag), isinstance(answer, Contributed)
+        return None if (tag and next(mute, False)) or (update and next(away, False)) else message
+
+    place = world(tmp_path, 3, after=lose)
+    buffered(place).start(place.grid, initial(), num_rounds=1, timeout=5)
+    assert [report.problem.partition(":")[0] for report in place.reports] == [
+        "hospital-0",  # its tag was lost, twice
+        "2 updates, and a round needs 3",  # and then its update
+        "",
+    ]
     assert [len(place.books(name).charges.states) for name in place.names] == [1] * 3
 
 

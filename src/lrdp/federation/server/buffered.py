@@ -38,7 +38,7 @@ from lrdp.federation.server.run_result import (
     tell_if_complete,
     told,
 )
-from lrdp.federation.server.settling import gathered, settled
+from lrdp.federation.server.settling import UNANSWERED, gathered, settled
 from lrdp.federation.server.sole_server import alone_in
 from lrdp.federation.server.terms import EvaluateFunction, Terms, as_arrays
 from lrdp.federation.wire.questions import Decline, TrainedAhead
@@ -260,8 +260,8 @@ class Workshop:
             self._pauses.failed(name)
         if report.verified:
             self._pauses.forget()
-        for name in names:
-            if report.verified or name in report.declined:
+        for name in names:  # whoever did not answer has its update still, and nobody else can take its place in a sum
+            if report.verified or report.declined.get(name, SILENT.code) not in UNANSWERED:
                 self._waiting.pop(name, None)
                 self._shown.discard(name)
         self._save()

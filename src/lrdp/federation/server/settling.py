@@ -22,9 +22,11 @@ from lrdp.screen import visible
 
 EXHAUSTED: Final = tuple(refusal.value for refusal in Refusal if refusal.is_about_budget)
 """Whoever declines with one of these has nothing left for this run, and is not asked again."""
-NOT_NOW: Final = (SILENT.code, "no-guard", "recharge")
-"""Whoever declines with one of these may be able later: its guard or its node is being started, or the round waits for
-a roster that it showed before."""
+UNANSWERED: Final = (SILENT.code, "no-guard")
+"""Nothing is known of whoever declines with one of these: its guard or its node is being started."""
+NOT_NOW: Final = (*UNANSWERED, "recharge")
+"""Whoever declines with one of these may be able later: it is being started, or the round waits for a roster that it
+showed before."""
 UPDATE_SPENT: Final = Verdict.UPDATE_SPENT.value
 """Whoever declines with this made an update in this round that it does not show again."""
 _LOG: Final = logging.getLogger("lrdp.server")
