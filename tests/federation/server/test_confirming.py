@@ -28,7 +28,7 @@ from lrdp.federation.server.settling import settled
 from lrdp.federation.server.terms import EvaluateFunction, everybody
 from lrdp.federation.wire.flower import from_message
 from lrdp.federation.wire.model_files import read_model
-from lrdp.federation.wire.questions import Accepted, Closing, OwnTag, read_message
+from lrdp.federation.wire.questions import Able, Accepted, Closing, OwnTag, read_message
 from lrdp.integrity import RoundReceipt
 from lrdp.integrity.history import audit_history
 from lrdp.ledger import State
@@ -103,6 +103,30 @@ def test_the_run_ends_with_what_it_waits_for_and_goes_on_once_that_comes(tmp_pat
     come_back(place)
     assert start(place, 3, None).reason == ""
     assert (place.audit().failure, place.audit().rounds) == (None, 3)
+
+
+def test_a_confirmation_that_only_a_dead_server_heard_is_heard_again_although_a_registry_came_since(
+    tmp_path: Path,
+) -> None:
+    """It was taken for the word of a client that owes none, and no later round ever had its receipt."""
+    place = left_after_its_tag(tmp_path)
+    in_step(place, 1)
+    rotate(place, without=["hospital-4"])
+    in_step(place, 2)
+
+    def die(message: Message) -> Message:
+        if isinstance(read_message(from_message(message)), Able) and message.metadata.src_node_id == 1:
+            raise KeyboardInterrupt
+        return message
+
+    come_back(place)
+    place.grid._after = die
+    together = VerifiedAverage(replace(terms(place), choose=everybody), place.reports.append)
+    with pytest.raises(KeyboardInterrupt):
+        together.start(place.grid, None, num_rounds=3, timeout=5)
+    come_back(place)
+    assert together.start(place.grid, None, num_rounds=4, timeout=5).reason == ""
+    assert (place.audit().failure, place.audit().rounds) == (None, sum(report.verified for report in place.reports))
 
 
 def test_an_auditor_of_the_servers_folder_is_told_what_is_not_in_the_receipts_yet(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ class Chronicle:
         if verified < 0 or here.round != sum(step.moves_model for step in self.steps[:verified]):
             self._places[here.name] = replace(_UNKNOWN, told=before.told)
             return
-        if before.tagged and here.accept and verified == before.following:
+        if before.tagged and here.accept and verified >= before.following:  # it may have seen a registry since
             self.accept(here.name, here.accept)
         still = before.tagged and before.verified == verified  # else it has lost its tag
         self._places[here.name] = Place(verified=verified, tagged=still, told=before.told)
