@@ -303,6 +303,7 @@ class Explorer:
             policy=lambda: self._cast.policies[name],
             identity=lambda: self._cast.identities[name],
             ledger=lambda: Books(home / "books"),
+            require_budget=lambda: None,  # it is open
         )
         bench: Any = SimpleNamespace(layout=LAYOUT, set_up=lambda _policy: None)
         made = Participant(around, bench)

@@ -66,18 +66,21 @@ class Stands(Encoded):
             raise InvalidInput(f"updates up to {self.spent} are spent, so {self.revealed} cannot be the last shown.")
 
     def reveal(self, update: int, invited: Roster, repeats: Repeats) -> Stands:
-        """What stands once the update leaves for a round of some or all of ``invited``."""
+        """What stands once the update leaves for a round of some or all of ``invited``.
+
+        It leaves for no roster that was shown another: a server that forgot it would publish the sum of both.
+        """
         if not update > self.spent:
             raise rejection(Verdict.UPDATE_SPENT, f"update {update} is from an earlier round")
         if not all(repeats(invited, one.roster) for one in self.shown if one.update == update):
             raise rejection(Verdict.UPDATE_SPENT, f"update {update} was shown in another roster")
+        if any(one.roster == invited for one in self.shown if one.update != update):
+            raise rejection(Verdict.UPDATE_SPENT, f"this roster was shown an update other than {update}")
         return replace(self, revealed=max(self.revealed, update))
 
     def show(self, update: int, roster: Roster, repeats: Repeats) -> Stands:
         """What stands once the update is part of a sum over exactly ``roster``."""
         kept = self.reveal(update, roster, repeats)
-        if any(one.roster == roster for one in self.shown if one.update != update):
-            raise rejection(Verdict.UPDATE_SPENT, f"this roster was shown an update other than {update}")
         fresh = Shown(update=update, roster=roster)
         return kept if fresh in self.shown else replace(kept, shown=(*self.shown, fresh))
 

@@ -90,6 +90,31 @@ def test_whoever_is_silent_when_a_roster_is_tried_again_has_its_update_still(tmp
     assert [len(place.books(name).charges.states) for name in place.names] == [1] * 3
 
 
+def test_a_server_that_dies_while_others_train_anew_does_not_ask_the_old_roster_for_these(tmp_path: Path) -> None:
+    """Its sum was out already: a second one of it, of other updates, shows everybody what differs."""
+    trained = iter(range(100))
+
+    def leave_and_die(message: Message) -> Message | None:
+        answer, node = read_message(from_message(message)), message.metadata.src_node_id
+        if isinstance(answer, OwnTag) and node == 3:
+            place.node("hospital-2").present = False
+            return None
+        if isinstance(answer, TrainedAhead) and next(trained) == 4:  # after one of each, the first of another
+            raise KeyboardInterrupt
+        return message
+
+    place = world(tmp_path, 4, min_roster=3, after=leave_and_die)
+    started = place.strategy(min_roster=3, patience=0.0, arrival=20.0)._terms
+    with pytest.raises(KeyboardInterrupt):
+        BufferedAverage(started, place.reports.append, buffer=3).start(place.grid, initial(), num_rounds=1, timeout=20)
+    assert [report.participants for report in place.reports] == [tuple(place.names[:3])]
+    place.node("hospital-2").present = True
+    place.grid._after = lambda message: message
+    BufferedAverage(started, place.reports.append, buffer=3).start(place.grid, None, num_rounds=1, timeout=20)
+    assert "update-spent" not in [word for report in place.reports for word in report.declined.values()]
+    assert place.audit().failure is None
+
+
 def test_an_update_whose_answer_was_lost_is_not_paid_for_again_although_rounds_went_on(tmp_path: Path) -> None:
     lost = iter([True])
 

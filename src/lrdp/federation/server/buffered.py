@@ -235,10 +235,16 @@ class Workshop:
         return min(self._terms.patience, self._terms.arrival / 2)
 
     def _renew(self, names: Collection[str]) -> None:
-        """Give up updates that no roster can be made with any more: their owners are asked for others."""
-        for name in self._shown & set(names):
+        """Give up updates that no roster can be made with any more: their owners are asked for others.
+
+        On disk before they are: a server that forgot it would make the old roster's sum once more, of other updates.
+        """
+        given_up = self._shown & set(names)
+        for name in given_up:
             self._shown.discard(name)
             self._waiting.pop(name, None)
+        if given_up:
+            self._save()
 
     def step(self, names: Sequence[str]) -> RoundReport:
         """A verified round of updates that wait. Whoever could not take part is ordered again."""
