@@ -13,6 +13,7 @@ from lrdp.federation.wire.masked import AbleToMask
 from lrdp.federation.wire.orders import Order
 from lrdp.federation.wire.questions import Able, Decline
 from lrdp.integrity import Roster
+from lrdp.screen import visible
 
 
 class Asking:
@@ -21,11 +22,17 @@ class Asking:
     def __init__(self, coordinator: Coordinator, courier: Courier) -> None:
         self._coordinator, self._courier = coordinator, courier
         self._able: set[tuple[str, bytes]] = set()
-        self.exhausted: set[str] = set()
+        self._out: dict[str, str] = {}
+        self._in_vain: dict[str, str] | None = None
+
+    @property
+    def exhausted(self) -> set[str]:
+        """Those who are not asked again."""
+        return set(self._out)
 
     def heard(self, declined: dict[str, str]) -> None:
         """What was declined, before work or in answer to it: whoever has nothing left is not asked again."""
-        self.exhausted |= {name for name, code in declined.items() if code in EXHAUSTED}
+        self._out |= {name: code for name, code in declined.items() if code in EXHAUSTED}
 
     def require(self, count: int, besides: Collection[str] = ()) -> None:
         """Raise RunEnded where fewer than ``count`` members are left that could still come; ``besides`` have paid."""
@@ -34,8 +41,20 @@ class Asking:
         if len(left) < count:
             raise RunEnded(
                 f"{len(left)} of {len(members)} members have budget left, and a round needs {count}; "
-                f"{', '.join(sorted(self.exhausted))} declined as spent."
+                f"{_said(self._out)} declined for the rest of this run."
             )
+
+    def require_change(self, names: Collection[str], declined: dict[str, str]) -> None:
+        """Raise RunEnded where nobody can be asked for work, for the very refusals of the attempt before.
+
+        Each attempt that is left would end in the same way, at once; so they are kept for when that is mended.
+        """
+        if not names and declined == self._in_vain:
+            raise RunEnded(
+                f"too few can take part, as in the attempt before: a round needs {self._coordinator.least}, and "
+                f"{_said(declined)} declined. Mend that, and start again: nobody was charged."
+            )
+        self._in_vain = None if names else declined
 
     def roster(self, chosen: Sequence[str], order: Order) -> tuple[list[str], dict[str, str]]:
         """Those who can make the round, or nobody if they are too few; and who declined, each with its code.
@@ -74,3 +93,7 @@ class Asking:
                 declined[name] = answer.code if isinstance(answer, Decline) else "invalid"
         self.heard(declined)
         return declined
+
+
+def _said(declined: dict[str, str]) -> str:
+    return visible(", ".join(f"{name} ({code})" for name, code in sorted(declined.items())))

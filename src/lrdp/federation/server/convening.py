@@ -42,7 +42,10 @@ class Convener:
             chosen = self._wait_for_clients(began)
             names, declined = self.asking.roster(chosen, self.order)
             waited = time.monotonic() - began
-            if names or not self._worth_asking_again(tuple(sorted(chosen)), declined, waited):
+            roster = tuple(sorted(chosen))
+            again = self.coordinator.repetitions.published(roster)  # a sum over it that is given up makes room
+            if names or not self._worth_asking_again(roster, declined, waited):
+                self.asking.require_change(names or (roster if again else ()), declined)
                 return names, declined
             if waited > self.terms.arrival:
                 said = ", ".join(f"{name} ({code})" for name, code in sorted(declined.items()))
