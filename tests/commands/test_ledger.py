@@ -153,7 +153,7 @@ def test_a_policy_that_allows_less_counts_before_and_after_a_message_records_it(
         assert shown["rounds_left"] < opened["budget"]["rounds_left"]  # type: ignore[index]
         for words in (("ledger", "show"), ("statement",)):
             said = " ".join(client.run(*words, *folder(client)).split())
-            assert f"; the policy allows {allowed} of the {budget}" in said, words
+            assert f"; the policy allows {allowed} of the budget of {budget}" in said, words
         client.home.open().close()
 
 
