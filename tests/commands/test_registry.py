@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,18 @@ def test_the_card_of_the_old_keys_replaces_nothing_and_of_two_new_ones_none_is_c
     failed(run("registry", "replace-key", signed, *new), InvalidInput, "two of these cards", "nothing was written")
     assert signed.read_bytes() == before
     assert "Replaced the keys of a." in run("registry", "replace-key", signed, new[0], new[0]).stderr
+
+
+@pytest.mark.parametrize("indent", [None, 2, 4])
+def test_a_registry_that_an_editor_laid_out_anew_is_signed_and_changed_as_before(
+    tmp_path: Path, signed: Path, consortium: Path, indent: int | None
+) -> None:
+    before = read_registry(signed.read_text())
+    signed.write_text(json.dumps(json.loads(signed.read_text()), indent=indent))
+    assert run("registry", "sign", signed, "--key", consortium).exit_code == 0
+    assert read_registry(signed.read_text()) == before
+    signed.write_text(json.dumps(json.loads(signed.read_text()), indent=indent))
+    assert run("registry", "add", signed, member_card(tmp_path, "d")).exit_code == 0
 
 
 def test_a_change_of_what_was_signed_says_that_a_registry_in_use_has_a_next_version(

@@ -83,6 +83,12 @@ def replace(path: Path, data: bytes) -> None:
         files.replace(path, data, files.PUBLIC)
 
 
+def rewrite(path: Path, data: bytes) -> None:
+    """The same for a file that was read as one of its kind before, in whatever way it was laid out."""
+    with _writing(path):
+        files.replace(path, data, files.PUBLIC)
+
+
 def require_kind(path: Path, data: bytes) -> None:
     """What is at ``path``, if anything, begins as ``data`` does: a slip of the hand replaces no ledger and no key."""
     try:

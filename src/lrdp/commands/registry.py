@@ -12,8 +12,7 @@ import typer
 
 from lrdp.commands.integrity import Pin, read_pin
 from lrdp.commands.output import AsJson, print_record, say
-from lrdp.commands.paths import card_in, reading, registry_in, require_signed
-from lrdp.commands.paths import replace as replace_file
+from lrdp.commands.paths import card_in, reading, registry_in, require_signed, rewrite
 from lrdp.errors import InvalidInput
 from lrdp.integrity import (
     FEWEST,
@@ -267,5 +266,5 @@ def _write_unsigned(path: Path, current: Registry, members: Mapping[str, Member]
 
 
 def _write(path: Path, current: Registry, as_json: bool) -> None:
-    replace_file(path, (json.dumps(registry_record(current), indent=1) + "\n").encode())
+    rewrite(path, (json.dumps(registry_record(current), indent=1) + "\n").encode())
     print_record(_summary(current), as_json)
