@@ -145,6 +145,8 @@ def _places(path: Path) -> list[Path]:
         if len(sessions) > 1:
             names = ", ".join(each.name for each in sessions)
             raise InvalidInput(f"{path} holds the receipts of {len(sessions)} sessions: name one of {names}.")
+        if not sessions and (path / "identity.pem").exists():
+            raise InvalidInput(f"{path} is a server's folder without receipts: no session was opened in it so far.")
         return sessions or sorted(path.iterdir())
 
 
