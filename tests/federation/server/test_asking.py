@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,6 +115,24 @@ def test_a_ledger_that_stopped_ends_the_run_with_the_reason_and_takes_no_attempt
     ledger.write_bytes(newest)
     assert place.run(6).reason == ""
     assert [report.verified for report in place.reports] == [True] * 3 + [False, True, True]
+
+
+def test_where_others_could_be_chosen_two_attempts_in_vain_do_not_end_the_run(tmp_path: Path) -> None:
+    place = world(tmp_path, 4)
+    place.run(1)
+    ledger = Home(folder=place.consortium.client("hospital-2").folder).ledger
+    before = ledger.read_bytes()
+    place.run(2)
+    ledger.write_bytes(before)
+    left_out = iter(["hospital-3", "hospital-3", "hospital-2"])
+
+    def chosen(_round: int, names: Sequence[str]) -> Sequence[str]:
+        one = next(left_out)
+        return [name for name in names if name != one]
+
+    assert place.run(5, choose=chosen).reason == ""
+    assert [report.declined for report in place.reports[2:]] == [{"hospital-2": "ledger"}] * 2 + [{}]
+    assert place.reports[-1].verified
 
 
 def test_whoever_ended_its_participation_is_not_asked_again_and_the_run_of_too_few_says_why(tmp_path: Path) -> None:

@@ -44,17 +44,18 @@ class Asking:
                 f"{_said(self._out)} declined for the rest of this run."
             )
 
-    def require_change(self, names: Collection[str], declined: dict[str, str]) -> None:
-        """Raise RunEnded where nobody can be asked for work, for the very refusals of the attempt before.
+    def require_change(self, declined: dict[str, str] | None) -> None:
+        """Raise RunEnded where nobody could be asked for work, for the very refusals of the attempt before.
 
-        Each attempt that is left would end in the same way, at once; so they are kept for when that is mended.
+        Each attempt that is left would end in the same way, at once; so they are kept for when that is mended. None is
+        for an attempt after which the next one may go better by itself.
         """
-        if not names and declined == self._in_vain:
+        if declined is not None and declined == self._in_vain:
             raise RunEnded(
                 f"too few can take part, as in the attempt before: a round needs {self._coordinator.least}, and "
                 f"{_said(declined)} declined. Mend that, and start again: nobody was charged."
             )
-        self._in_vain = None if names else declined
+        self._in_vain = declined
 
     def roster(self, chosen: Sequence[str], order: Order) -> tuple[list[str], dict[str, str]]:
         """Those who can make the round, or nobody if they are too few; and who declined, each with its code.
