@@ -20,7 +20,7 @@ from lrdp import files
 from lrdp.commands.fleet import reports_in
 from lrdp.commands.integrity import read_lines
 from lrdp.commands.ledger import _read_head
-from lrdp.commands.registry import _read_registry
+from lrdp.commands.paths import registry_in
 from lrdp.errors import InvalidInput, LrdpError
 from lrdp.federation.client.standing import Standing
 from lrdp.federation.server.archive import Archive
@@ -37,7 +37,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "ledger or export": verify_export,
     "ledger's key": SigningKey.read,
     "identity": keys.load_identity,
-    "registry": _read_registry,
+    "registry": registry_in,
     "head": _read_head,
     "receipts": lambda path: list(read_lines(path)),
     "reports": reports_in,

@@ -39,7 +39,6 @@ COMMANDS = {
     "blame": ["federation/server/test_blaming"],
     "pilot_app": ["commands/test_founding"],
     "pilot_compose": ["test_deploy"],
-    "registry": ["commands/test_integrity"],
 }
 
 LEDGER = {

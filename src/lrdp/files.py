@@ -195,6 +195,12 @@ def rename(source: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
+def publish(made: Path, path: Path) -> None:
+    """Give a file that is on disk a name as well; FileExistsError where something has that name already."""
+    os.link(made, path)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """A name is durable only with its folder."""
     if not _POSIX:

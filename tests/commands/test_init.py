@@ -66,6 +66,17 @@ def test_control_a_client_that_entered_a_session_opens_no_budget(tmp_path: Path)
     assert "had a ledger" in client.run("init", *folder(client), code=2)
 
 
+def test_a_ledger_without_its_key_is_not_replaced_and_the_sentence_says_what_to_do(client: Client) -> None:
+    """The key was lost, or whoever made both was killed in between."""
+    before = client.home.ledger.read_bytes()
+    client.home.key.unlink()
+    said = client.run("init", *folder(client), code=2)
+    assert "restore it from the backup: no other opens this ledger" in said
+    assert "nothing was ever spent, move the ledger and" in said
+    assert client.home.ledger.read_bytes() == before
+    assert not client.home.key.exists()
+
+
 def test_an_open_budget_is_named_before_what_is_typed_is_compared(client: Client) -> None:
     assert "the budget is open already" in client.run("init", *folder(client), "--epsilon", "-1", code=2)
 

@@ -289,3 +289,8 @@ def test_nobody_is_called_removed_before_the_file_says_so(tmp_path):
     result = run("registry", "remove", path, "a", "nobody")
     failed(result, InvalidInput, "no member 'nobody', its members are a, b, c, d: nothing was written")
     assert "Removed" not in result.stderr
+
+
+def test_a_server_that_has_opened_no_session_has_nothing_that_could_be_wrong(tmp_path, consortium):
+    consortium.rename(tmp_path / "identity.pem")
+    failed(run("verify", tmp_path, "--pin", "00" * 32), InvalidInput, "no session was opened in it so far")

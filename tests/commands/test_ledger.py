@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lrdp.errors import LedgerRolledBack
-from lrdp.ledger import ReceivedModel, Request, SigningKey, read_policy
+from lrdp.ledger import ReceivedModel, Request, SigningKey, read_policy, verify_export
 
 from .clients import Client, folder
 
@@ -153,7 +153,7 @@ def test_a_policy_that_allows_less_counts_before_and_after_a_message_records_it(
         assert shown["rounds_left"] < opened["budget"]["rounds_left"]  # type: ignore[index]
         for words in (("ledger", "show"), ("statement",)):
             said = " ".join(client.run(*words, *folder(client)).split())
-            assert f"; the policy allows {allowed} of the {budget}" in said, words
+            assert f"; the policy allows {allowed} of the budget of {budget}" in said, words
         client.home.open().close()
 
 
@@ -167,6 +167,19 @@ def test_a_backup_from_before_the_key_was_replaced_names_the_key_before(client: 
     (before,) = client.home.key.parent.glob("client-*.pem")
     before.replace(client.home.key)
     client.run("ledger", "restore", copy, *folder(client))
+
+
+def test_a_key_to_compare_is_64_digits_in_either_case_and_half_of_one_is_not_said_to_be_somebody_elses(
+    client: Client,
+) -> None:
+    known = verify_export(client.home.ledger).books.client_key
+    for typed in (known, known.upper()):
+        assert client.json("ledger", "verify", *folder(client), "--key", typed)["ok"]
+    for typed in (known[:-1], "zz", ""):
+        assert "--key must be 64 hexadecimal digits" in client.run(
+            "ledger", "verify", *folder(client), "--key", typed, code=2
+        )
+    assert "somebody else's" in client.run("ledger", "verify", *folder(client), "--key", "0" * 64, code=6)
 
 
 def test_a_page_is_not_written_over_the_ledger(client: Client) -> None:

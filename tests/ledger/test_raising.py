@@ -57,6 +57,19 @@ def test_the_policy_alone_raises_nothing_and_the_refusal_names_the_command(small
         assert "lrdp ledger raise" in summarize(ledger.books).policy_note
 
 
+def test_what_the_policy_states_is_said_of_the_budget_in_force_and_of_a_closed_one_not_at_all(small: World) -> None:
+    with small.create(rule=RenyiOrders(weights={22.0: 1.0})):
+        pass
+    with restated(small, "1.5").open() as ledger:
+        raise_budget(ledger, "a second study", small.administrator)
+    with restated(small, "1.2").open() as ledger:
+        assert summarize(ledger.books).policy_note == "; the policy allows 1.2 of the budget of 1.5"
+    with restated(small, "2.0").open() as ledger:
+        assert "lrdp ledger raise" in summarize(ledger.books).policy_note
+        end_participation(ledger, "it has ended", small.administrator)
+        assert summarize(ledger.books).policy_note == "", "no signature makes it count"
+
+
 def test_a_signed_raise_admits_as_much_as_a_budget_that_was_opened_so(small: World, tmp_path: Path) -> None:
     rule = RenyiOrders(weights={22.0: 1.0})
     with small.create(rule=rule) as ledger:

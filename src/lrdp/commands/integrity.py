@@ -80,7 +80,7 @@ def verify(
             "verify needs the registry's hash that you pinned: --pin HASH. Without it anybody could have made the "
             "participants up, and with them every receipt; --unpinned only checks that the file is consistent."
         )
-    end = None if tip is None else _read_hash("--tip", tip, "it is the hash that a client's history ends with").hex()
+    end = None if tip is None else read_hash("--tip", tip, "it is the hash that a client's history ends with").hex()
     found = audit_history(read_lines(receipts), None if pin is None else read_pin(pin))
     failure = found.failure
     if failure is None:
@@ -145,15 +145,18 @@ def _places(path: Path) -> list[Path]:
         if len(sessions) > 1:
             names = ", ".join(each.name for each in sessions)
             raise InvalidInput(f"{path} holds the receipts of {len(sessions)} sessions: name one of {names}.")
+        if not sessions and (path / "identity.pem").exists():
+            raise InvalidInput(f"{path} is a server's folder without receipts: no session was opened in it so far.")
         return sessions or sorted(path.iterdir())
 
 
 def read_pin(text: str) -> bytes:
     """A registry's hash that somebody pinned."""
-    return _read_hash("--pin", text, "it is the registry's SHA-256")
+    return read_hash("--pin", text, "it is the registry's SHA-256")
 
 
-def _read_hash(option: str, text: str, what: str) -> bytes:
+def read_hash(option: str, text: str, what: str) -> bytes:
+    """32 bytes that were typed as hexadecimal digits."""
     try:
         found = bytes.fromhex(text)
     except ValueError:

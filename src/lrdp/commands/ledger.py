@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lrdp.commands.fleet import print_fleet, reports_in
+from lrdp.commands.integrity import read_hash
 from lrdp.commands.ledger_days import backup, close_command, raise_command, restore, upgrade
 from lrdp.commands.output import AsJson, print_json, print_page, print_record, say
 from lrdp.commands.paths import Folder, read_text, replace, write_new
@@ -74,9 +75,10 @@ def verify_command(
 
     Example: lrdp ledger verify export.txt --head head.txt
     """
+    known = None if key is None else read_hash("--key", key, "it is the client's public key").hex()
     where = path or Home(folder=folder).ledger
     verified = verify_export(where)
-    check_key_known(verified, key)
+    check_key_known(verified, known)
     check_heads(where, verified, [_read_head(each) for each in head or []])
     books = verified.books
     signed = verified.head is not None

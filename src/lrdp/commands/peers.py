@@ -10,9 +10,9 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from lrdp.commands.output import say
-from lrdp.commands.paths import read_text
+from lrdp.commands.paths import card_in, registry_in, require_signed
 from lrdp.errors import InvalidInput
-from lrdp.integrity import Registry, majority, read_card, read_registry, verify_registry
+from lrdp.integrity import Registry, majority, verify_registry
 from lrdp.ledger import PeersRule, Scheme
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
@@ -75,7 +75,8 @@ def _least_roster(known: Registry, pins: Pins, before: PeersRule) -> int:
 
 
 def _registry(path: Path, client: str) -> Registry:
-    known = read_registry(read_text(path))
+    known = registry_in(path)
+    require_signed(path, known)
     verify_registry(known, known.digest)
     if client not in known.by_name:
         raise InvalidInput(f"{path} has no member {client}: send your card to the office, or name --client as there.")
@@ -87,7 +88,4 @@ def _server_key(given: str) -> str:
     """64 digits, or a file with what `lrdp keys show --json` printed."""
     if _HEX.fullmatch(given):
         return given.lower()
-    member = read_card(read_text(Path(given)))
-    if not member.holds():
-        raise InvalidInput(f"{given}: the keys of {member.name} are not signed by their owner.")
-    return member.signing_key.hex()
+    return card_in(Path(given)).signing_key.hex()

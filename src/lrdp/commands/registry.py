@@ -12,9 +12,8 @@ import typer
 
 from lrdp.commands.integrity import Pin, read_pin
 from lrdp.commands.output import AsJson, print_record, say
-from lrdp.commands.paths import read_text, reading
-from lrdp.commands.paths import replace as replace_file
-from lrdp.errors import InvalidInput, NotVerified
+from lrdp.commands.paths import card_in, reading, registry_in, require_signed, rewrite
+from lrdp.errors import InvalidInput
 from lrdp.integrity import (
     FEWEST,
     LONGEST_LINE,
@@ -23,12 +22,9 @@ from lrdp.integrity import (
     Member,
     Registry,
     RegistryShelf,
-    Verdict,
     load_identity,
     majority,
     next_registry,
-    read_card,
-    read_registry,
     read_session,
     read_title,
     registry_record,
@@ -65,7 +61,8 @@ def registry_new(
     consortium = load_identity(key).member.signing_key
     begun = Registry(version=1, first_round=first_round, previous=NO_PREVIOUS, consortium=consortium, members=())
     if after is not None:
-        old = _read_registry(after)
+        old = registry_in(after)
+        require_signed(after, old)
         verify_registry(old, old.digest)
         if consortium != old.consortium:
             raise InvalidInput(
@@ -82,7 +79,7 @@ def registry_add(path: RegistryFile, cards: Cards, as_json: AsJson = False) -> N
 
     Example: lrdp registry add registry.json hospital-0.json hospital-1.json
     """
-    current = _read_registry(path)
+    current = registry_in(path)
     members = dict(current.by_name)
     held = _held(cards)
     for member in held:
@@ -104,11 +101,16 @@ def registry_replace_key(path: RegistryFile, cards: Cards, as_json: AsJson = Fal
 
     Example: lrdp registry replace-key next.json hospital-1.json
     """
-    current = _read_registry(path)
+    current = registry_in(path)
     members = dict(current.by_name)
     held = _held(cards)
     for member in held:
         _require_member(path, current, member.name)
+        if members[member.name] == member:
+            raise InvalidInput(
+                f"{path} has these very keys of {member.name}: nothing was written; ask {member.name} for the card of "
+                f"its new ones."
+            )
         members[member.name] = member
     _write_unsigned(path, current, members, as_json)
     say(f"Replaced the keys of {', '.join(member.name for member in held)}.")
@@ -124,12 +126,12 @@ def registry_remove(
 
     Example: lrdp registry remove next.json hospital-2
     """
-    current = _read_registry(path)
+    current = registry_in(path)
     for name in names:
         _require_member(path, current, name)
     left = {name: member for name, member in current.by_name.items() if name not in names}
     _write_unsigned(path, current, left, as_json)
-    say(f"Removed {', '.join(names)}.")
+    say(f"Removed {', '.join(dict.fromkeys(names))}.")
 
 
 @registry_app.command("sign")
@@ -138,7 +140,7 @@ def registry_sign(path: RegistryFile, key: ConsortiumKey, as_json: AsJson = Fals
 
     Example: lrdp registry sign registry.json --key consortium.pem
     """
-    current, consortium = _read_registry(path), load_identity(key)
+    current, consortium = registry_in(path), load_identity(key)
     if current.consortium != consortium.member.signing_key:
         raise InvalidInput(f"{path} belongs to another consortium than the key {key}: nothing was signed.")
     if len(current.members) < FEWEST:
@@ -157,8 +159,9 @@ def registry_verify(path: RegistryFile, pin: Pin = None, as_json: AsJson = False
 
     Example: lrdp registry verify registry.json --pin HASH
     """
-    current = _read_registry(path)
-    verify_registry(current, current.digest if pin is None else read_pin(pin))
+    current, pinned = registry_in(path), None if pin is None else read_pin(pin)
+    require_signed(path, current)
+    verify_registry(current, pinned or current.digest)
     if pin is None:
         say(f"Note: without --pin anybody may have made it; compare {current.digest.hex()} with the hash you hold.")
     print_record({**_summary(current), "pinned": pin is not None}, as_json)
@@ -170,7 +173,7 @@ def registry_show(path: RegistryFile, as_json: AsJson = False) -> None:
 
     Example: lrdp registry show next.json
     """
-    current = _read_registry(path)
+    current = registry_in(path)
     signed = read_title(current.encode()).signed()
     previous = None if current.previous == NO_PREVIOUS else current.previous.hex()
     print_record({**_summary(current), "previous": previous, "signed": signed}, as_json)
@@ -186,9 +189,10 @@ def registry_rotate(
 
     Example: lrdp registry rotate next.json --server server
     """
-    following, shelf = _read_registry(path), RegistryShelf(server)
+    following, shelf = registry_in(path), RegistryShelf(server)
     current = shelf.last()
     if following != current:
+        require_signed(path, following)
         verify_successor(current, following)
         _require_rounds(following, server)
         shelf.put(following)
@@ -224,15 +228,12 @@ def _least_roster(server: Path) -> int:
 
 
 def _held(cards: list[Path]) -> list[Member]:
-    """The members on these cards, whose keys are their own."""
-    members = []
-    for file in cards:
-        member = read_card(read_text(file))
-        if not member.holds():
-            raise NotVerified(
-                f"{file}: the keys of {member.name} are not signed by their owner.", Verdict.REGISTRY_REFUSED
-            )
-        members.append(member)
+    """The members on these cards, whose keys are their own; each once."""
+    members = list(dict.fromkeys(map(card_in, cards)))
+    names = [member.name for member in members]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"two of these cards have other keys of {name}, and one counts: nothing was written.")
     return members
 
 
@@ -240,10 +241,6 @@ def _require_member(path: Path, current: Registry, name: str) -> None:
     if name not in current.by_name:
         known = ", ".join(sorted(current.by_name)) or "none"
         raise InvalidInput(f"{path} has no member {name!r}, its members are {known}: nothing was written.")
-
-
-def _read_registry(path: Path) -> Registry:
-    return read_registry(read_text(path))
 
 
 def _summary(current: Registry) -> dict[str, Any]:
@@ -258,10 +255,16 @@ def _summary(current: Registry) -> dict[str, Any]:
 
 def _write_unsigned(path: Path, current: Registry, members: Mapping[str, Member], as_json: bool) -> None:
     ordered = tuple(members[name] for name in sorted(members))
+    signed = read_title(current.encode()).signed()
     _write(path, replace(current, members=ordered, signature=bytes(SIGNATURE_SIZE)), as_json)
     say("It is not signed: `lrdp registry sign` does that, and until then nobody accepts it.")
+    if signed:
+        say(
+            "It was signed before this change: if anybody pinned it or a server has it, leave it as it was, and begin "
+            "the next version with `lrdp registry new NEXT --after` it, for of two of one version only one is followed."
+        )
 
 
 def _write(path: Path, current: Registry, as_json: bool) -> None:
-    replace_file(path, (json.dumps(registry_record(current), indent=1) + "\n").encode())
+    rewrite(path, (json.dumps(registry_record(current), indent=1) + "\n").encode())
     print_record(_summary(current), as_json)

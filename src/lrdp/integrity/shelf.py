@@ -86,7 +86,9 @@ class RegistryShelf:
             raise InvalidInput(f"{self._folder} cannot be read: {problem.strerror}.") from None
         if not paths:
             raise InvalidInput(
-                f"{self._folder} holds no registry: it is not the folder of a server that has opened a session."
+                f"{self._folder} holds no registry: it is not the folder of a server that has opened a session. If it "
+                f"is that of one that will, copy the consortium's first registry there as {self.path(1).name}, and "
+                f"hand over what follows it."
             )
         return self._read(paths[-1])
 

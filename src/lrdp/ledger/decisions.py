@@ -216,12 +216,12 @@ def policy_note(opened: Budget, policy: Budget, rule: FilterRule) -> str:
     >>> policy_note(Budget(epsilon=4, delta=1e-6), Budget(epsilon=8, delta=1e-6), rule)
     '; the 8.0 that the policy states counts once `lrdp ledger raise` has signed it'
     >>> policy_note(Budget(epsilon=4, delta=1e-6), Budget(epsilon=3, delta=1e-6), rule)
-    '; the policy allows 3.0 of the 4.0 that were opened'
+    '; the policy allows 3.0 of the budget of 4.0'
     """
     if policy.epsilon == opened.epsilon:
         return ""
     if policy.epsilon < opened.epsilon:
-        return f"; the policy allows {policy.epsilon} of the {opened.epsilon} that were opened"
+        return f"; the policy allows {policy.epsilon} of the budget of {opened.epsilon}"
     if not rule.may_grow:
         return f"; the {policy.epsilon} that the policy states never counts, for reserved rounds cannot be added to"
     return f"; the {policy.epsilon} that the policy states counts once `lrdp ledger raise` has signed it"

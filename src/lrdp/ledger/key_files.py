@@ -34,7 +34,10 @@ class SigningKey:
         try:
             private = serialization.load_pem_private_key(files.read_secret(path, _MOST_BYTES), password=None)
         except FileNotFoundError:
-            raise InvalidInput(f"there is no key at {path}: make one with `lrdp init`, or name where it is.") from None
+            raise InvalidInput(
+                f"there is no key at {path}: name where it is, or restore it from the backup; `lrdp init` makes keys "
+                f"with a new budget alone."
+            ) from None
         except OSError as problem:
             raise InvalidInput(f"the key {path} cannot be read: {problem.strerror}.") from None
         except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):

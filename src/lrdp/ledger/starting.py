@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from lrdp.ledger.ledger import Ledger
 from lrdp.ledger.opening import promised
 from lrdp.ledger.policy import Holder, PeersRule
 from lrdp.ledger.policy_file import parse_policy, read_policy
-from lrdp.ledger.store import refuse_existing, unmake
+from lrdp.ledger.store import unmake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,12 @@ def open_budget(home: Home, plan_rounds: int | None = None) -> Ledger:
             f"there is a key at {home.key} already, so its ledger was opened before: restore the ledger's backup, "
             f"or move the keys away if the records are new."
         )
-    refuse_existing(home.ledger)
+    if os.path.lexists(home.ledger):
+        raise InvalidInput(
+            f"there is a ledger at {home.ledger} and no key at {home.key}, so nothing was opened. If the key is lost, "
+            f"restore it from the backup: no other opens this ledger. If `lrdp init` was cut short here, so that "
+            f"nothing was ever spent, move the ledger and {home.key.parent} away and run it again."
+        )
     rule = promised(policy, plan_rounds).kept().rule
     key, administrator = SigningKey.generate(), SigningKey.generate()
     with ExitStack() as undo:

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from lrdp import files
@@ -247,12 +248,13 @@ class Store:
         To restore it later is a rollback, and is noticed.
         """
         refuse_existing(path)
+        begun = path.with_name(f".{path.name}.{token_hex(4)}")  # all that is left where the process is killed
         try:
-            with closing(Store.create(path)) as target, explained(path):
+            with closing(Store.create(begun)) as target, explained(path):
                 self._sql.backup(target._sql)
-        except LedgerDamaged:
-            unmake(path)
-            raise
+            files.publish(begun, path)
+        finally:
+            unmake(begun)
 
     def _refuse_replaced(self) -> None:
         try:

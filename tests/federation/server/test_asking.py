@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from lrdp.federation.local.in_process import Alter
 from lrdp.federation.wire.flower import from_message, to_records
 from lrdp.federation.wire.questions import Able, CanYou, Decline, Work, read_message, to_frame
 from lrdp.federation.wire.signing import sign_order
+from lrdp.ledger import Home, SigningKey, end_participation
 
 SHORT = replace(TRAINING, rounds=2)
 
@@ -39,7 +41,7 @@ def test_one_of_three_is_spent_so_nobody_is_charged_and_the_run_ends_with_the_la
     assert [report.verified for report in place.reports] == [True, True, False]
     assert place.reports[2].declined == {"hospital-1": "budget"}
     assert "nobody was charged" in place.reports[2].problem
-    assert result.reason.startswith("2 of 3 members have budget left, and a round needs 3; hospital-1")
+    assert result.reason.startswith("2 of 3 members have budget left, and a round needs 3; hospital-1 (budget)")
     assert any(array.numpy().any() for array in result.arrays.values())
     # Every receipt has its quorum, the last one too.
     found = place.audit()
@@ -127,6 +129,58 @@ def test_a_guard_that_does_not_come_ends_the_run_with_the_reason_and_another_goe
     assert (charges(place), place.reports) == ([0] * 3, [])
     place.run(2, arrival=30.0)
     assert [report.verified for report in place.reports] == [True, True]
+
+
+def test_a_ledger_that_stopped_ends_the_run_with_the_reason_and_takes_no_attempt_from_when_it_is_mended(
+    tmp_path: Path,
+) -> None:
+    place = world(tmp_path, 3)
+    place.run(2)
+    ledger = Home(folder=place.consortium.client("hospital-1").folder).ledger
+    before = ledger.read_bytes()
+    place.run(3)
+    newest = ledger.read_bytes()
+    ledger.write_bytes(before)
+    stopped = place.run(12)
+    assert [report.declined for report in place.reports[3:]] == [{"hospital-1": "ledger"}]
+    assert "a round needs 3, and hospital-1 (ledger) declined" in stopped.reason
+    ledger.write_bytes(newest)
+    assert place.run(6).reason == ""
+    assert [report.verified for report in place.reports] == [True] * 3 + [False, True, True]
+
+
+def test_where_others_could_be_chosen_two_attempts_in_vain_do_not_end_the_run(tmp_path: Path) -> None:
+    place = world(tmp_path, 4)
+    place.run(1)
+    ledger = Home(folder=place.consortium.client("hospital-2").folder).ledger
+    before = ledger.read_bytes()
+    place.run(2)
+    ledger.write_bytes(before)
+    left_out = iter(["hospital-3", "hospital-3", "hospital-2"])
+
+    def chosen(_round: int, names: Sequence[str]) -> Sequence[str]:
+        one = next(left_out)
+        return [name for name in names if name != one]
+
+    assert place.run(5, choose=chosen).reason == ""
+    assert [report.declined for report in place.reports[2:]] == [{"hospital-2": "ledger"}] * 2 + [{}]
+    assert place.reports[-1].verified
+
+
+def test_whoever_ended_its_participation_is_not_asked_again_and_the_run_of_too_few_says_why(tmp_path: Path) -> None:
+    place = world(tmp_path, 4)
+    place.run(1)
+    for name, attempts in (("hospital-0", 3), ("hospital-2", 9)):
+        home = Home(folder=place.consortium.client(name).folder)
+        with home.open() as ledger:
+            end_participation(ledger, "the study has ended", SigningKey.read(home.administrator))
+        result = place.run(attempts)
+    assert [report.declined for report in place.reports] == [
+        *({}, {"hospital-0": "closed"}, {}),
+        {"hospital-0": "closed", "hospital-2": "closed"},
+    ]
+    assert "hospital-0 (closed), hospital-2 (closed) declined" in result.reason
+    assert charges(place) == [1, 3, 3, 3]
 
 
 def test_everybody_is_asked_once_in_a_round(tmp_path: Path) -> None:

@@ -145,7 +145,9 @@ def test_a_spent_client_is_left_alone_and_too_few_is_said_in_one_sentence(tmp_pa
     short = Training(dataset_size=100, batch_size=8, rounds=1, local_steps=3, budget=Budget(epsilon=8.0, delta=1e-5))
     place = world(tmp_path, 3, trainings={"hospital-0": short})
     result = buffered(place).start(place.grid, initial(), num_rounds=3, timeout=5)
-    assert result.reason == ("2 of 3 members have budget left, and a round needs 3; hospital-0 declined as spent.")
+    assert result.reason == (
+        "2 of 3 members have budget left, and a round needs 3; hospital-0 (budget) declined for the rest of this run."
+    )
     # Two others could have trained for a buffer that never fills: nobody was asked to.
     assert [len(place.books(name).charges.states) for name in place.names] == [1] * 3
     assert place.audit().rounds == 1

@@ -27,11 +27,17 @@ class Asking:
     def __init__(self, coordinator: Coordinator, courier: Courier) -> None:
         self._coordinator, self._courier = coordinator, courier
         self._able: set[tuple[str, bytes]] = set()
-        self.exhausted: set[str] = set()
+        self._out: dict[str, str] = {}
+        self._in_vain: dict[str, str] | None = None
+
+    @property
+    def exhausted(self) -> set[str]:
+        """Those who are not asked again."""
+        return set(self._out)
 
     def heard(self, declined: dict[str, str]) -> None:
         """What was declined, before work or in answer to it: whoever has nothing left is not asked again."""
-        self.exhausted |= {name for name, code in declined.items() if code in EXHAUSTED}
+        self._out |= {name: code for name, code in declined.items() if code in EXHAUSTED}
 
     def require(self, count: int, besides: Collection[str] = ()) -> None:
         """Raise RunEnded where fewer than ``count`` members are left that could still come; ``besides`` have paid."""
@@ -40,8 +46,21 @@ class Asking:
         if len(left) < count:
             raise RunEnded(
                 f"{len(left)} of {len(members)} members have budget left, and a round needs {count}; "
-                f"{', '.join(sorted(self.exhausted))} declined as spent."
+                f"{_said(self._out)} declined for the rest of this run."
             )
+
+    def require_change(self, declined: dict[str, str] | None) -> None:
+        """Raise RunEnded where nobody could be asked for work, for the very refusals of the attempt before.
+
+        Each attempt that is left would end in the same way, at once; so they are kept for when that is mended. None is
+        for an attempt after which the next one may go better by itself.
+        """
+        if declined is not None and declined == self._in_vain:
+            raise RunEnded(
+                f"too few can take part, as in the attempt before: a round needs {self._coordinator.least}, and "
+                f"{_said(declined)} declined. Mend that, and start again: nobody was charged."
+            )
+        self._in_vain = declined
 
     def roster(self, chosen: Sequence[str], order: Order) -> tuple[list[str], dict[str, str]]:
         """Those who can make the round, or nobody if they are too few; and who declined, each with its code.
@@ -89,3 +108,7 @@ class Asking:
             _LOG.warning("%s announced no mask key that its peers would take: %s", name, visible(str(problem)))
             return False
         return True
+
+
+def _said(declined: dict[str, str]) -> str:
+    return visible(", ".join(f"{name} ({code})" for name, code in sorted(declined.items())))

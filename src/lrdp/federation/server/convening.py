@@ -42,7 +42,11 @@ class Convener:
             chosen = self._wait_for_clients(began)
             names, declined = self.asking.roster(chosen, self.order)
             waited = time.monotonic() - began
-            if names or not self._worth_asking_again(tuple(sorted(chosen)), declined, waited):
+            roster = tuple(sorted(chosen))
+            given_up = self.coordinator.repetitions.published(roster)  # which lets others make the round
+            if names or not self._worth_asking_again(roster, declined, waited):
+                in_vain = not names and not given_up and self._are_all(roster)
+                self.asking.require_change(declined if in_vain else None)
                 return names, declined
             if waited > self.terms.arrival:
                 said = ", ".join(f"{name} ({code})" for name, code in sorted(declined.items()))
@@ -52,6 +56,10 @@ class Convener:
                     f"missing, and start again: nobody was charged."
                 )
             time.sleep(_POLL_SECONDS)
+
+    def _are_all(self, roster: Roster) -> bool:
+        """Whether nobody is there who could be chosen in the place of one of ``roster``."""
+        return not any(map(self.coordinator.chronicle.can_follow, set(self.present()).difference(roster)))
 
     def _worth_asking_again(self, roster: Roster, declined: dict[str, str], waited: float) -> bool:
         """Whether those of ``roster`` who declined are worth asking again; if not, a sum over it is given up.

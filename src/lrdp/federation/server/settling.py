@@ -20,8 +20,8 @@ from lrdp.integrity import Verdict
 from lrdp.ledger import Refusal
 from lrdp.screen import visible
 
-EXHAUSTED: Final = tuple(refusal.value for refusal in Refusal if refusal.is_about_budget)
-"""Whoever declines with one of these has nothing left for this run, and is not asked again."""
+EXHAUSTED: Final = (*(refusal.value for refusal in Refusal if refusal.is_about_budget), Refusal.CLOSED.value)
+"""Whoever declines with one of these has nothing to spend in this run, and is not asked again."""
 UNANSWERED: Final = (SILENT.code, "no-guard")
 """Nothing is known of whoever declines with one of these: its guard or its node is being started."""
 NOT_NOW: Final = (*UNANSWERED, "recharge")
