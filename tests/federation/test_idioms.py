@@ -65,7 +65,7 @@ def test_a_flower_user_s_task_is_trained_verified_and_counted(tmp_path: Path) ->
 
 def test_a_node_that_lacks_a_setting_says_so_in_one_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = world(tmp_path, dataset=rows, loss=functional.cross_entropy)
-    place.grid.nodes[1] = Node(place.grid.nodes[1].app, {})
+    place.grid.nodes = {**place.grid.nodes, 1: Node(place.grid.nodes[1].app, {})}
     with pytest.raises(NoVerifiedRound, match=r"1 more nodes are connected and not in the session \(1 × invalid\)"):
         place.strategy(arrival=0.1).start(place.grid, initial(), num_rounds=1, timeout=60)
     said = [record for record in caplog.records if "names the setting 'partition-id'" in record.getMessage()]

@@ -66,7 +66,7 @@ def test_nodes_that_are_there_and_decline_the_session_are_named_with_why_where_a
 def test_nodes_that_answer_as_one_hospital_are_told_apart_from_those_that_are_silent(tmp_path: Path) -> None:
     """One policy, or one guard's socket, in the settings of several nodes."""
     place = world(tmp_path, 3)
-    place.grid.nodes[2] = place.grid.nodes[3] = place.grid.nodes[1]
+    place.grid.nodes = dict.fromkeys((1, 2, 3), place.grid.nodes[1])
     with pytest.raises(NoVerifiedRound, match=r"not in the session \(2 × a newer node answers as hospital-0\)"):
         place.run(1, arrival=0.1)
     assert charges(place) == [0] * 3

@@ -17,13 +17,13 @@ from lrdp.federation.wire.questions import Contributed, OwnTag, TrainedAhead, re
 from lrdp.ledger import State
 
 
-def buffered(place: World, buffer: int = 3) -> BufferedAverage:
+def buffered(place: World, buffer: int = 3, arrival: float = 20.0) -> BufferedAverage:
     terms = Terms(
         identity=place.consortium.server_identity(),
         registry=place.consortium.registry(),
         folder=place.consortium.server_folder,
         min_roster=3,
-        arrival=0.5,
+        arrival=arrival,
     )
     return BufferedAverage(terms, place.reports.append, buffer=buffer)
 
@@ -158,7 +158,7 @@ def test_buffers_that_do_not_come_together_end_the_run(tmp_path: Path) -> None:
     for name in place.names[:2]:
         place.node(name).present = False
     with pytest.raises(NoVerifiedRound, match=r"no buffer of 3 came together in 0\.5 seconds.*0 are verified"):
-        buffered(place).start(place.grid, initial(), num_rounds=3, timeout=5)
+        buffered(place, arrival=0.5).start(place.grid, initial(), num_rounds=3, timeout=5)
     assert [len(place.books(name).charges.states) for name in place.names] == [0] * 4
 
 

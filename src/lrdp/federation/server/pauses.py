@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Final
 
-_FIRST_SECONDS: Final = 1.0
+_FIRST_SECONDS: Final = 0.1
 
 
 class Pauses:
