@@ -137,13 +137,13 @@ def test_replies_are_the_same_for_neighbours_also_where_an_order_asks_for_a_batc
     assert found[0][1] == 1, "what was declined cost nothing"
 
 
-@pytest.mark.parametrize("count", [BOUND, BOUND + 1])
-def test_a_data_set_at_the_bound_is_refused_when_the_client_is_set_up(hospitals: World, count: int) -> None:
+@pytest.mark.parametrize(("count", "why"), [(BOUND, "would reveal one record"), (BOUND + 1, "max_dataset_size")])
+def test_a_data_set_at_the_bound_is_refused_when_the_client_is_set_up(hospitals: World, count: int, why: str) -> None:
     policy = read_policy(Home(folder=hospitals.consortium.client(hospitals.names[0]).folder).policy)
 
     def many(settings: Mapping[str, Any]) -> TensorRecords:
         return TensorRecords(*records(settings).columns_at(np.arange(count) % RECORDS))
 
     bench = Workbench(LocalTask(model=model, dataset=many, loss=CrossEntropy(classes=2)), {"partition-id": 0})
-    with pytest.raises(InvalidInput, match="would reveal one record"):
+    with pytest.raises(InvalidInput, match=why):
         bench.set_up(policy)

@@ -139,7 +139,7 @@ def test_the_number_that_the_policy_bounds_is_that_of_patients(tmp_path: Path) -
     """360 rows of 90 patients are too few for a policy that was accounted for 100."""
     home = of_patients(tmp_path).consortium.client("hospital-0")
     few = LocalTask(model=model, dataset=lambda _: Visits(0, 90), loss=CrossEntropy(classes=2), units=patients)
-    with pytest.raises(InvalidInput, match="the data set has 90 records"):
+    with pytest.raises(InvalidInput, match="dataset_size=100 records, got 90"):
         Workbench(few, {}).set_up(home.policy())
     Workbench(BY_PATIENT, {"partition-id": 0}).set_up(home.policy())
 

@@ -97,6 +97,7 @@ ELSEWHERE: Mapping[str, str] = {
     "accounting.filter_rules.readings": "what filters say, no bytes",
     "codec.formats.Format.read": "a part of Format.decode",
     "commands.integrity.read_lines": "files.lines, each within a limit; here beneath history.audit_history",
+    "commands.integrity.read_hash": "64 digits on the command line",
     "commands.integrity.read_pin": "64 digits on the command line",
     "federation.client.opened_books.opened_books": "Standing.head, then Head.decode",
     "federation.client.state_file.StateFile.load": "behind Standing.load, which is tried",

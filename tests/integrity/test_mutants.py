@@ -21,7 +21,7 @@ EQUIVALENT = {
     "masks.Pairwise.signed: own < peer → own <= peer": "one is not one's own peer",
     "depositions._consistent: word.name < peer → word.name <= peer": "one is not one's own peer",
     "depositions._disputed: name < peer → name <= peer": "one is not one's own peer",
-    f"depositions._deposed: member is None or {_OUTSIDER} → {_OUTSIDER}": "a roster was found to name members alone",
+    f"depositions.deposed: member is None or {_OUTSIDER} → {_OUTSIDER}": "a roster was found to name members alone",
     "sketch._rows: missing → True": "rows that nothing is added to are the same",
     "fixed_point.quantise: outside → True": "clipping changes nothing that is in range",
     "fixed_point._outside: low < -most or high > most → True": "it saves counting where there is nothing to count",

@@ -68,9 +68,9 @@ class Story:
         dropped = set(rng.permutation(chosen)[: rng.integers(0, max(1, invited - 2))].tolist())
         dropped = dropped if rng.random() < 0.5 else set()
         if rng.random() < 0.2 and invited - len(dropped) > 3:
-            self.silence(chosen, dropped)
-        self.seen["dropouts"] += len(dropped)
-        self.rosters.append(invited - len(dropped))
+            chosen.remove(self.silence(chosen, dropped))
+        self.seen["dropouts"] += invited - len(chosen) + len(dropped)
+        self.rosters.append(len(chosen) - len(dropped))
         self.receipts.append(honest_round(self.world, chosen, dropped))
 
     def join(self, name: str) -> None:
@@ -80,7 +80,7 @@ class Story:
             self.seen["late joiners"] += 1
             self.world.clients[name] = client.catch_up(ready, missed, self.world.idle.model)
 
-    def silence(self, chosen: list[str], dropped: set[str]) -> None:
+    def silence(self, chosen: list[str], dropped: set[str]) -> str:
         """An attempt in which one participant never answers PUBLISH: everybody goes back, and the silent one is out."""
         scene = stage(self.world, chosen, dropped=dropped)
         *others, silent = scene.names
@@ -90,8 +90,8 @@ class Story:
         self.world.clients[silent] = client.abandon(scene.committed[silent])
         self.world.idle = server.retry(scene.published.idle)
         self.world.number += 1  # another roster is shown other updates
-        dropped.add(silent)
         self.seen["attempts rolled back"] += 1
+        return silent
 
 
 def tell(world: Federation, rounds: int) -> Story:

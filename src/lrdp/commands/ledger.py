@@ -153,8 +153,9 @@ def adopt_head_command(
 ) -> None:
     """After a restored backup or a clone: charge what is missing at the worst case of every policy known, and go on.
 
-    Known are policy.toml, those in the books, and what the head says of those up to it. A suspended ledger holds the
-    head that stopped it, so that no file is needed.
+    Known are policy.toml, the policies in the books, and what the head says of those up to it.
+
+    A suspended ledger holds the head that stopped it, so that no file is needed.
 
     Example: lrdp ledger adopt-head --folder hospital-0 --administrator-key administrator.pem
     """
