@@ -225,13 +225,14 @@ def test_a_demonstration_without_its_digits_is_refused_in_one_sentence(monkeypat
 
 def test_a_deployment_that_fails_leaves_no_process(tmp_path):
     sleeper = ["python", "-c", f"import time; time.sleep(600)  # {tmp_path}"]
-    parting = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
+    apart = "[*sys.argv[1:-1], sys.argv[-1] + '/child'], start_new_session=True"  # whose own line names nobody else
+    parting = f"import subprocess, sys; subprocess.Popen({apart})"
 
     def failing():
         with Processes(tmp_path / "logs") as processes:
             processes.start("plain", sleeper)
             processes.start("parent", ["python", "-c", parting, sys.executable, *sleeper[1:]])
-            processes.until(lambda: len(left_behind(tmp_path)) == 2, 30, "no child", but="parent")
+            processes.until(lambda: left_behind(tmp_path / "child") != [], 30, "no child", but="parent")
             raise DeploymentFailed("of its own accord")
 
     with pytest.raises(DeploymentFailed, match="of its own accord"):
